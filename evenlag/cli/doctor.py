@@ -107,8 +107,7 @@ def doctor(
         _only_freshness(config, cluster, lake, max_age_s, as_json=as_json)
         return
     from evenlag.cli.tables.doctor import as_plain, show
-    from evenlag.doctor.check_plan import Request, gather_lanes, select_lanes
-    from evenlag.doctor.runner import run_lanes
+    from evenlag.doctor.runner import Request, gather_lanes, run_lanes, select_lanes
 
     per_check_s = timeout_s / 3
     request = Request(config, lake, cluster, airflow_url, max_age_s, probe_writes, per_check_s, dag_prefix)

@@ -32,10 +32,10 @@ from evenlag.formatting import decided_by
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from evenlag.airflow_rest import AirflowRest
     from evenlag.cli.cluster_target import Target
     from evenlag.lake.file_pruning import Filter
     from evenlag.publishing.answers.actors import Actor
-    from evenlag.publishing.answers.airflow_request import AirflowAccess
     from evenlag.publishing.publish import PublishReport
 
 PlanArgument = Annotated[
@@ -114,7 +114,7 @@ def reject(
     _tell(answer, as_json=as_json)
 
 
-def _airflow(target: Target, url: str | None, name: str | None) -> AirflowAccess | None:
+def _airflow(target: Target, url: str | None, name: str | None) -> AirflowRest | None:
     """Return the Airflow to decide through, None to decide here; check what the policy allows."""
     from evenlag.publishing.answers.actors import NotAnApproverError, channel_rule
     from evenlag.publishing.answers.airflow_request import find_access
@@ -135,7 +135,7 @@ def _airflow(target: Target, url: str | None, name: str | None) -> AirflowAccess
 
 
 def _answer_in_airflow(
-    target: Target, access: AirflowAccess, prefix: str, *, approve: bool, reason: str
+    target: Target, access: AirflowRest, prefix: str, *, approve: bool, reason: str
 ) -> dict[str, Any]:
     """Answer the request of the plan in Airflow; return the answer to print."""
     from evenlag.lake.reader import LakeReader

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 from contextlib import suppress
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from shlex import quote as quoted
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from evenlag.doctor.airflow_health import check_health
-from evenlag.doctor.airflow_rest import TOKEN_VARIABLE, AirflowRest, NotThereError, RestError, ask
-from evenlag.doctor.connect_checks import CONNECTION_VARIABLE, find_remote, read_connection
+from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from evenlag.doctor.spark_checks import CONNECTION_VARIABLE, find_remote, read_connection
+from evenlag.enums import Mode
 from evenlag.policy.cron import last_due
 from evenlag.spark_connect import CONNECT_EXAMPLE, CONNECT_TYPE
 
@@ -24,8 +26,13 @@ if TYPE_CHECKING:
     from evenlag.doctor.model import Finding
     from evenlag.policy.settings import Policy
 
+
 _HEARTBEAT_KEY: Final = "task_instance_heartbeat_timeout"
 _HEARTBEAT_DEFAULT_S: Final = 300.0
+_REST_TIMEOUT_S: Final = 5.0
+_NEEDED_PARTS: Final = ("metadatabase", "scheduler", "dag_processor")
+# Before this version, a task that waits for a person is deferred: the triggerer takes the answer.
+_ANSWERS_WITHOUT_TRIGGERER: Final = (3, 3)
 
 
 def airflow_checks(
@@ -41,17 +48,16 @@ def airflow_checks(
     environ: Environment variables; None: those of this process.
     """
     given = os.environ if environ is None else environ
-    rest = None if url is None else AirflowRest(url, given.get(TOKEN_VARIABLE))
+    token = given.get(TOKEN_VARIABLE)
+    rest = None if url is None else AirflowRest(url, token, timeout_s=_REST_TIMEOUT_S)
     return [
         Check("airflow", "connection", lambda: check_connection(given)),
         Check("airflow", "dag_files", lambda: check_dag_files(given)),
         Check("airflow", "heartbeat", lambda: _check_heartbeat(policy, given)),
-        Check("airflow", "health", _by_rest(rest, lambda: check_health(rest, policy))),
-        Check(
-            "airflow", "imports", _by_rest(rest, lambda: judge_imports(ask(rest, "importErrors?limit=100")))
-        ),
-        Check("airflow", "dags", _by_rest(rest, lambda: _check_dags(rest, policy, dag_prefix))),
-        Check("airflow", "pools", _by_rest(rest, lambda: _check_pools(rest, policy, dag_prefix))),
+        Check("airflow", "health", _by_rest(rest, lambda found: check_health(found, policy))),
+        Check("airflow", "imports", _by_rest(rest, _check_imports)),
+        Check("airflow", "dags", _by_rest(rest, lambda found: _check_dags(found, policy, dag_prefix))),
+        Check("airflow", "pools", _by_rest(rest, lambda found: _check_pools(found, policy, dag_prefix))),
     ]
 
 
@@ -66,17 +72,19 @@ def check_connection(environ: Mapping[str, str]) -> list[Finding]:
         ]
     connection = read_connection(environ)
     example = '{"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}'
-    todo = f"set {CONNECTION_VARIABLE} to JSON: {example}, or {CONNECT_EXAMPLE}"
+    remedy = f"set {CONNECTION_VARIABLE} to JSON: {example}, or {CONNECT_EXAMPLE}"
     if connection is None:
-        return [failed("the connection spark_default is no JSON: the provider would submit to YARN", todo)]
+        return [failed("the connection spark_default is no JSON: the provider would submit to YARN", remedy)]
     if connection.get("conn_type") == CONNECT_TYPE:
         remote = find_remote(environ)
         if remote is None or remote.server is None:
-            return [failed(f"the connection spark_default: {remote.fault if remote else 'no server'}", todo)]
+            return [
+                failed(f"the connection spark_default: {remote.fault if remote else 'no server'}", remedy)
+            ]
         return [ok(f"spark_default: {remote.server.name}")]
     if connection.get("conn_type") != "spark" or not connection.get("host"):
-        told = "the connection spark_default is of neither type Spark nor Spark Connect, or names no host"
-        return [failed(told, todo)]
+        message = "the connection spark_default is of neither type Spark nor Spark Connect, or names no host"
+        return [failed(message, remedy)]
     return [ok(f"spark_default: {connection['host']}")]
 
 
@@ -93,8 +101,8 @@ def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
             return [ok(f"{folder} is a checkout's own folder")]
         if (file := _own_dag_file(folder)) is not None:
             return [ok(f"{file} calls make_dags")]
-        todo = f"evenlag dags install {folder}, or call evenlag.airflow.make_dags in a DAG file"
-        return [failed(f"{folder} holds no {PACKAGE}, and no DAG file calls make_dags", todo)]
+        remedy = f"evenlag dags install {folder}, or call evenlag.airflow.make_dags in a DAG file"
+        return [failed(f"{folder} holds no {PACKAGE}, and no DAG file calls make_dags", remedy)]
     wanted = dag_texts()
     present = {str(file.relative_to(installed)): file for file in installed.rglob("*.py")}
     stale = sorted(
@@ -105,8 +113,8 @@ def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
         or present[name].read_text(encoding="utf-8") != wanted[name]
     )
     if stale:
-        told = f"{len(stale)} files in {installed} are of another version: {', '.join(stale[:3])}"
-        return [failed(told, f"evenlag dags install {folder}")]
+        message = f"{len(stale)} files in {installed} are of another version: {', '.join(stale[:3])}"
+        return [failed(message, f"evenlag dags install {folder}")]
     return [ok(f"{len(wanted)} files in {installed} are this version's")]
 
 
@@ -127,8 +135,8 @@ def _dags_folder(environ: Mapping[str, str]) -> Path | None:
     home = environ.get("AIRFLOW_HOME")
     if home is None:
         return None
-    told = _config(home, "core", "dags_folder")
-    return Path(told) if told else Path(home) / "dags"
+    configured = _config(home, "core", "dags_folder")
+    return Path(configured) if configured else Path(home) / "dags"
 
 
 def _config(home: str, section: str, key: str) -> str | None:
@@ -145,9 +153,9 @@ def _check_heartbeat(policy: Policy | None, environ: Mapping[str, str]) -> list[
     given = environ.get(f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}")
     if policy is None or (home is None and given is None):
         return [skipped("this is no machine of Airflow's, or there is no policy")]
-    told = given or (_config(home, "scheduler", _HEARTBEAT_KEY) if home else None)
+    configured = given or (_config(home, "scheduler", _HEARTBEAT_KEY) if home else None)
     schedules = [cluster.schedule for cluster in policy.clusters.values() if cluster.schedule]
-    return judge_heartbeat(float(told or _HEARTBEAT_DEFAULT_S), schedules, datetime.now(UTC))
+    return judge_heartbeat(float(configured or _HEARTBEAT_DEFAULT_S), schedules, datetime.now(UTC))
 
 
 def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -> list[Finding]:
@@ -164,11 +172,15 @@ def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -
         widths.append(abs((newest - before).total_seconds()))
     if not widths:
         return [skipped("no cluster has a schedule to hold it against")]
-    told = f"{_HEARTBEAT_KEY} is {timeout_s:g} s, the shortest schedule {min(widths):g} s"
+    message = f"{_HEARTBEAT_KEY} is {timeout_s:g} s, the shortest schedule {min(widths):g} s"
     if timeout_s > min(widths):
-        todo = f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}={max(60, int(min(widths) // 2))}"
-        return [warning(f"{told}: a killed worker stands in the way of more than one run", todo)]
-    return [ok(told)]
+        remedy = f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}={max(60, int(min(widths) // 2))}"
+        return [warning(f"{message}: a killed worker stands in the way of more than one run", remedy)]
+    return [ok(message)]
+
+
+def _check_imports(rest: AirflowRest) -> list[Finding]:
+    return judge_imports(rest.get("importErrors", limit=100))
 
 
 def judge_imports(answer: Mapping[str, Any]) -> list[Finding]:
@@ -191,7 +203,7 @@ def _dag_ids(policy: Policy, dag_prefix: str) -> list[str]:
     return [f"{dag_prefix}{name}" for name in names]
 
 
-def _check_pools(rest: AirflowRest | None, policy: Policy | None, dag_prefix: str) -> list[Finding]:
+def _check_pools(rest: AirflowRest, policy: Policy | None, dag_prefix: str) -> list[Finding]:
     if policy is None:
         return [skipped("without a policy it is not known which DAGs there should be")]
     wanted: dict[str, list[str]] = {}
@@ -199,16 +211,24 @@ def _check_pools(rest: AirflowRest | None, policy: Policy | None, dag_prefix: st
     if policy.comparison is not None:
         dag_ids.append(f"{dag_prefix}plan_comparison")
     for dag_id in dag_ids:
-        with suppress(NotThereError):  # airflow.dags reports it
-            for task in ask(rest, f"dags/{quote(dag_id)}/tasks")["tasks"]:
-                wanted.setdefault(str(task["pool"]), []).append(f"{dag_id}.{task['task_id']}")
+        # airflow.dags reports a DAG that does not exist.
+        for task in (_find(rest, f"dags/{quote(dag_id)}/tasks") or {"tasks": ()})["tasks"]:
+            wanted.setdefault(str(task["pool"]), []).append(f"{dag_id}.{task['task_id']}")
     slots: dict[str, int | None] = {}
     for pool in wanted:
-        try:
-            slots[pool] = int(ask(rest, f"pools/{quote(pool, safe='')}")["slots"])
-        except NotThereError:
-            slots[pool] = None
+        found = _find(rest, f"pools/{quote(pool, safe='')}")
+        slots[pool] = None if found is None else int(found["slots"])
     return judge_pools(wanted, slots)
+
+
+def _find(rest: AirflowRest, path: str) -> dict[str, Any] | None:
+    """Request a resource; None if Airflow does not know it."""
+    try:
+        return rest.get(path)
+    except AirflowRestError as error:
+        if error.is_not_found:
+            return None
+        raise
 
 
 def judge_pools(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int | None]) -> list[Finding]:
@@ -223,21 +243,20 @@ def judge_pools(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int | N
     for pool, tasks in sorted(wanted.items()):
         if not slots.get(pool):
             what = "does not exist" if slots.get(pool) is None else "has no slots"
-            told = f"the pool {pool} {what}: Airflow never starts {tasks[0]} and {len(tasks) - 1} more tasks"
-            found.append(failed(told, f"airflow pools set {quoted(pool)} 2 evenlag"))
+            message = (
+                f"the pool {pool} {what}: Airflow never starts {tasks[0]} and {len(tasks) - 1} more tasks"
+            )
+            found.append(failed(message, f"airflow pools set {quoted(pool)} 2 evenlag"))
     return found or [ok(f"the pools exist: {', '.join(sorted(wanted))}")]
 
 
-def _check_dags(rest: AirflowRest | None, policy: Policy | None, dag_prefix: str) -> list[Finding]:
+def _check_dags(rest: AirflowRest, policy: Policy | None, dag_prefix: str) -> list[Finding]:
     if policy is None:
         return [skipped("without a policy it is not known which DAGs there should be")]
-    states: dict[str, bool | None] = {}
-    for dag_id in _dag_ids(policy, dag_prefix):
-        try:
-            states[dag_id] = bool(ask(rest, f"dags/{quote(dag_id)}").get("is_paused"))
-        except NotThereError:
-            states[dag_id] = None
-    return judge_dags(states)
+    found = {dag_id: _find(rest, f"dags/{quote(dag_id)}") for dag_id in _dag_ids(policy, dag_prefix)}
+    return judge_dags(
+        {name: None if dag is None else bool(dag.get("is_paused")) for name, dag in found.items()}
+    )
 
 
 def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
@@ -259,14 +278,55 @@ def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
 
 
 def _by_rest(
-    rest: AirflowRest | None, look: Callable[[], Sequence[Finding]]
+    rest: AirflowRest | None, look: Callable[[AirflowRest], Sequence[Finding]]
 ) -> Callable[[], Sequence[Finding]]:
+    """Return a check that is skipped without an Airflow to ask, and fails if that does not answer."""
+
     def look_or_skip() -> Sequence[Finding]:
         if rest is None:
             return [skipped("no --airflow-url was given")]
         try:
-            return look()
-        except RestError as error:
-            return [failed(str(error), "start it, or correct --airflow-url")]
+            return look(rest)
+        except AirflowRestError as error:
+            message = str(error)
+            if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+                message = f"Airflow wants a login ({error.status}): put a token into {TOKEN_VARIABLE}"
+            return [failed(message, "start it, or correct --airflow-url")]
 
     return look_or_skip
+
+
+def check_health(rest: AirflowRest, policy: Policy | None) -> list[Finding]:
+    """Check the health of Airflow's parts; of the triggerer, if requests for approval need it."""
+    asks = policy is not None and any(rule.mode is Mode.APPROVE for rule in policy.groups)
+    version = str(rest.get("version")["version"]) if asks else ""
+    return judge_health(rest.get("monitor/health"), needs_triggerer=asks and needs_triggerer(version))
+
+
+def needs_triggerer(version: str) -> bool:
+    """Return whether the triggerer takes the answer to a request for approval.
+
+    Examples
+    --------
+    >>> [needs_triggerer(version) for version in ("3.1.8", "3.2.0", "3.3.0", "4.0.0rc1", "unknown")]
+    [True, True, False, False, False]
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and tuple(map(int, found.groups())) < _ANSWERS_WITHOUT_TRIGGERER
+
+
+def judge_health(answer: Mapping[str, Any], *, needs_triggerer: bool = False) -> list[Finding]:
+    """Check that database, scheduler and DAG processor are healthy; a missing part is a failure."""
+    found: list[Finding] = []
+    for part in (*_NEEDED_PARTS, *(["triggerer"] if needs_triggerer else [])):
+        state = (answer.get(part) or {}).get("status")
+        if state != "healthy":
+            why = ": no answer to a request for approval arrives" if part == "triggerer" else ""
+            message = f"{part} is {state or 'not there'}{why}"
+            found.append(failed(message, f"start it, or look at its log: airflow {_command(part)}"))
+    also = " and triggerer" if needs_triggerer else ""
+    return found or [ok(f"database, scheduler and DAG processor{also} are healthy")]
+
+
+def _command(part: str) -> str:
+    return {"metadatabase": "db check", "dag_processor": "dag-processor"}.get(part, part)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evenlag.doctor.kafka_probe import KafkaView
     from evenlag.doctor.model import Finding
 
-_Told = TypeVar("_Told")
+_Value = TypeVar("_Value")
 
 # Requests that evenlag sends: the lowest API version that it needs, why, and the Kafka release with it.
 _NEEDED_VERSIONS: Final = {
@@ -62,14 +62,14 @@ def check_answer(servers: Sequence[str]) -> list[Finding]:
     """Check that each bootstrap server accepts connections; each unreachable one is reported."""
     reasons = _each(why_unreachable, servers)
     dead = {server: reason for server, reason in reasons.items() if reason is not None}
-    todo = "start it, correct bootstrap_servers, or open the way to it"
+    remedy = "start it, correct bootstrap_servers, or open the way to it"
     if len(dead) == len(servers):
-        return [failed(f"{server}: {reason}", todo) for server, reason in dead.items()]
-    found = [warning(f"{server}: {reason}", todo) for server, reason in dead.items()]
+        return [failed(f"{server}: {reason}", remedy) for server, reason in dead.items()]
+    found = [warning(f"{server}: {reason}", remedy) for server, reason in dead.items()]
     return [*found, ok(f"{len(servers) - len(dead)} of {len(servers)} bootstrap servers take connections")]
 
 
-def _each(look: Callable[[str], _Told], servers: Sequence[str]) -> dict[str, _Told]:
+def _each(look: Callable[[str], _Value], servers: Sequence[str]) -> dict[str, _Value]:
     """Run a check for each server in parallel, since a dead one takes seconds; results by server."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(zip(servers, pool.map(look, servers), strict=True))
@@ -93,10 +93,10 @@ def _check_login(view: KafkaView) -> list[Finding]:
     view.connect()
     protocol = view.settings.kafka.get("security_protocol", "PLAINTEXT")
     brokers = view.cluster["brokers"]
-    told = [f"{broker['host']}:{broker['port']}" for broker in brokers if not broker.get("is_fenced")]
-    reasons = _each(why_unreachable, [server for server in told if server not in view.servers])
+    advertised = [f"{broker['host']}:{broker['port']}" for broker in brokers if not broker.get("is_fenced")]
+    reasons = _each(why_unreachable, [server for server in advertised if server not in view.servers])
     return [
-        ok(f"let in over {protocol}; {len(told)} brokers"),
+        ok(f"connected over {protocol}; {len(advertised)} brokers"),
         *(
             failed(
                 f"the cluster names a broker {server}, which cannot be reached from here: {reason}",
@@ -109,24 +109,24 @@ def _check_login(view: KafkaView) -> list[Finding]:
 
 
 def _check_cluster_id(view: KafkaView) -> list[Finding]:
-    told = str(view.cluster["cluster_id"])
+    reported = str(view.cluster["cluster_id"])
     newest = view.reader.latest_snapshot(view.name)
-    return check_cluster_id(told, set() if newest is None else {newest["kafka_cluster_id"]})
+    return check_cluster_id(reported, set() if newest is None else {newest["kafka_cluster_id"]})
 
 
-def check_cluster_id(told: str, known: set[str]) -> list[Finding]:
+def check_cluster_id(reported: str, known: set[str]) -> list[Finding]:
     """Check that the brokers belong to the cluster that the lake stores under this name.
 
     known: Cluster ids in the snapshots of this cluster; empty without snapshots.
     """
     if not known:
-        return [ok(f"{told}; the lake has no reading of it yet")]
-    if known == {told}:
-        return [ok(f"{told}, as in the lake")]
-    others = ", ".join(sorted(known - {told}))
+        return [ok(f"{reported}; the lake has no reading of it yet")]
+    if known == {reported}:
+        return [ok(f"{reported}, as in the lake")]
+    others = ", ".join(sorted(known - {reported}))
     return [
         failed(
-            f"the brokers say they are {told}, the lake has {others} under this name",
+            f"the brokers report the id {reported}, the lake has {others} under this name",
             "correct bootstrap_servers, or give the new cluster a new name in the policy",
         )
     ]
@@ -149,11 +149,11 @@ def check_versions(versions: Mapping[str, tuple[int, int]]) -> list[Finding]:
 def check_clock(difference_s: float) -> list[Finding]:
     """Check the difference between the cluster's clock and this machine's in seconds; above 0 it is ahead."""
     side = "ahead of" if difference_s > 0 else "behind"
-    told = f"the cluster's clock is {abs(difference_s):.1f} s {side} this machine's"
-    todo = "set both by NTP: hints expire by the clocks of publisher and consumers"
+    message = f"the cluster's clock is {abs(difference_s):.1f} s {side} this machine's"
+    remedy = "set both by NTP: hints expire by the clocks of publisher and consumers"
     if abs(difference_s) >= _CLOCK_FAILED_S:
-        return [failed(told, todo)]
-    return [warning(told, todo) if abs(difference_s) >= _CLOCK_WARNING_S else ok(told)]
+        return [failed(message, remedy)]
+    return [warning(message, remedy) if abs(difference_s) >= _CLOCK_WARNING_S else ok(message)]
 
 
 def _check_clock(view: KafkaView) -> list[Finding]:
@@ -164,22 +164,22 @@ def _check_clock(view: KafkaView) -> list[Finding]:
     try:
         quorum = view.client.describe_metadata_quorum()
     except kafka.errors.ClusterAuthorizationFailedError:
-        return [skipped("only who may Describe the cluster is told; see permissions.cluster")]
+        return [skipped("the cluster may not be described: see permissions.cluster")]
     except kafka.errors.KafkaError as error:
-        return [skipped(f"the cluster does not tell its time ({type(error).__name__})")]
-    here_ms = 1000 * (before + time.time()) / 2
-    told_ms = _leader_time_ms(quorum)
-    if told_ms is None or told_ms < 0:
-        return [skipped("the cluster does not tell its time")]
-    return check_clock((told_ms - here_ms) / 1000)
+        return [skipped(f"the cluster does not report its time ({type(error).__name__})")]
+    local_ms = 1000 * (before + time.time()) / 2
+    leader_ms = _leader_time_ms(quorum)
+    if leader_ms is None or leader_ms < 0:
+        return [skipped("the cluster does not report its time")]
+    return check_clock((leader_ms - local_ms) / 1000)
 
 
 def _leader_time_ms(quorum: Mapping[str, Any]) -> int | None:
     partition = quorum["topics"][0]["partitions"][0]
     voters = {voter["replica_id"]: voter for voter in partition["current_voters"]}
     leader = voters.get(partition["leader_id"], {})
-    told = leader.get("last_caught_up_timestamp")
-    return None if told is None else int(told)
+    reported_ms = leader.get("last_caught_up_timestamp")
+    return None if reported_ms is None else int(reported_ms)
 
 
 def _versions(view: KafkaView) -> dict[str, tuple[int, int]]:

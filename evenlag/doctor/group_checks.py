@@ -27,7 +27,7 @@ def group_checks(view: KafkaView, loaded: LoadedPolicy) -> list[Check]:
     """Return the checks of one cluster's groups."""
     policy = view.policy
     return [
-        Check("groups", "modes", connected(lambda: [ok(tell_modes(policy, view.name, view.groups))])),
+        Check("groups", "modes", connected(lambda: [ok(describe_modes(policy, view.name, view.groups))])),
         Check("groups", "rules", connected(lambda: check_unmatched(loaded, view.name, view.groups))),
         Check("groups", "assignor", connected(lambda: check_assignors(policy, view.name, view.groups))),
         Check("groups", "kip848", connected(lambda: _check_extra(view))),
@@ -35,14 +35,14 @@ def group_checks(view: KafkaView, loaded: LoadedPolicy) -> list[Check]:
     ]
 
 
-def tell_modes(policy: Policy, cluster: str, groups: Iterable[str]) -> str:
+def describe_modes(policy: Policy, cluster: str, groups: Iterable[str]) -> str:
     """Count the groups by mode.
 
     Returns for example ``3 in shadow, 1 in auto``.
     """
     counts = Counter(policy.group_settings(cluster, group).mode for group in groups)
-    told = ", ".join(f"{counts[mode]} in {mode.value}" for mode in Mode if counts[mode])
-    return told or "no group shows"
+    modes = ", ".join(f"{counts[mode]} in {mode.value}" for mode in Mode if counts[mode])
+    return modes or "no group shows"
 
 
 def check_unmatched(loaded: LoadedPolicy, cluster: str, groups: Iterable[str]) -> list[Finding]:

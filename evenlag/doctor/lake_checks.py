@@ -1,22 +1,24 @@
-"""Checks of the lake: access, free space, file system and table schemas."""
+"""Checks of the lake: access, permissions, free space, file system and table schemas."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evenlag.doctor.connect_checks import find_remote
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
-from evenlag.doctor.privacy_checks import check_private
+from evenlag.doctor.spark_checks import find_remote
 from evenlag.errors import SchemaError
+from evenlag.lake.location import LOG_FOLDER
 from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
 from evenlag.lake.snapshot_ids import id_prefix
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import OFFSETS, SNAPSHOTS, TABLES
+from evenlag.private_files import OWNER_ONLY
 from evenlag.quality.results import read_results
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from evenlag.lake.tables import Table
     from evenlag.policy.settings import Policy
 
+
 _LITTLE_ROOM: Final = 0.10
 _MOUNTS: Final = Path("/proc/self/mounts")
 # Network file systems: a machine may see the commits of another one late.
@@ -35,6 +38,8 @@ _SHARED_KINDS: Final = ("nfs", "cifs", "smb", "9p", "fuse.", "glusterfs", "ceph"
 _UNFINISHED_AFTER: Final = timedelta(hours=1)
 # Unfinished snapshots that are older are for maintenance to find: it looks at all files.
 _UNFINISHED_LOOK_BACK: Final = timedelta(days=31)
+# Read, write or execute, for the group and for others.
+_ANYBODY: Final = 0o077
 
 
 def lake_checks(reader: LakeReader, policy: Policy | None, *, probe_writes: bool) -> list[Check]:
@@ -115,11 +120,11 @@ def judge_space(free_bytes: int, total_bytes: int) -> list[Finding]:
     Returns one finding: failed below 100 MB, a warning below 10 %.
     """
     share = free_bytes / total_bytes if total_bytes else 0.0
-    told = f"{free_bytes / 1e9:,.1f} GB of {total_bytes / 1e9:,.1f} GB are free ({share:.0%})"
-    todo = "shorten raw_days, let table_maintenance run, or give it more room (docs/runbook.md)"
+    message = f"{free_bytes / 1e9:,.1f} GB of {total_bytes / 1e9:,.1f} GB are free ({share:.0%})"
+    remedy = "shorten raw_days, let table_maintenance run, or give it more room (docs/runbook.md)"
     if free_bytes < 1e8:  # noqa: PLR2004  # not enough for one cycle of a large cluster
-        return [failed(told, todo)]
-    return [warning(told, todo) if share < _LITTLE_ROOM else ok(told)]
+        return [failed(message, remedy)]
+    return [warning(message, remedy) if share < _LITTLE_ROOM else ok(message)]
 
 
 def _check_filesystem(reader: LakeReader) -> list[Finding]:
@@ -169,11 +174,11 @@ def judge_table(table: Table, protocol: tuple[int, int], types: Mapping[str, str
     """
     found: list[Finding] = []
     if protocol != PROTOCOL:
-        told = f"{table.name}: its protocol is reader {protocol[0]}, writer {protocol[1]}"
+        message = f"{table.name}: its protocol is reader {protocol[0]}, writer {protocol[1]}"
         reads, writes = PROTOCOL
         found.append(
             failed(
-                told,
+                message,
                 f"somebody has turned a table feature on; evenlag reads {reads} and writes {writes}: restore "
                 "the table",
             )
@@ -191,8 +196,8 @@ def judge_table(table: Table, protocol: tuple[int, int], types: Mapping[str, str
         )
     if missing:
         names = ", ".join(column.name for column in missing)
-        told = f"{table.name}: written by an older version, without {names}: read as null"
-        found.append(warning(told, "the next write adds them (docs/upgrade.md)"))
+        message = f"{table.name}: written by an older version, without {names}: read as null"
+        found.append(warning(message, "the next write adds them (docs/upgrade.md)"))
     return found
 
 
@@ -209,8 +214,8 @@ def check_quality(reader: LakeReader) -> list[Finding]:
         num_checks += len(results)
         wrong = [f"{one['check_name']}: {one['message']}" for one in results if not one["passed"]]
         if wrong:
-            told = f"the newest snapshot of {cluster} fails {len(wrong)} of {len(results)} checks"
-            found.append(warning(f"{told}: {'; '.join(sorted(wrong))}", "see docs/quality.md"))
+            message = f"the newest snapshot of {cluster} fails {len(wrong)} of {len(results)} checks"
+            found.append(warning(f"{message}: {'; '.join(sorted(wrong))}", "see docs/quality.md"))
     if found:
         return found
     if not num_checks:
@@ -243,3 +248,53 @@ def judge_unfinished(unfinished: Iterable[str], now: datetime) -> list[Finding]:
             "table_maintenance takes their rows away; look why in the logs of observe",
         )
     ]
+
+
+def check_private(reader: LakeReader) -> list[Finding]:
+    """Return whether only those may access the files of a local lake whom its folder admits."""
+    if not reader.paths.is_local:
+        return [skipped("an object store has its own permissions")]
+    root, mask = reader.paths.local_root, reader.paths.umask
+    if not root.exists():
+        return [skipped("the lake does not exist yet; the first writer creates its folder with mode 0700")]
+    # The root of the lake, the tables, and their newest commits: older files are as the folder above admits.
+    looked_at = [root, *(path for name in TABLES for path in _newest(root / name))]
+    open_ones = [path for path in looked_at if path.stat().st_mode & mask & _ANYBODY]
+    if open_ones:
+        return [
+            warning(
+                f"{open_ones[0]} has mode {stat.S_IMODE(open_ones[0].stat().st_mode):04o}, and so have "
+                f"{len(open_ones) - 1} more: users may read or write the lake who need not",
+                f"chmod -R {_chmod(mask)} {root}",
+            )
+        ]
+    closed = [path for path in looked_at if mask != OWNER_ONLY and _lacks_group(path, mask)]
+    if closed:
+        return [
+            warning(
+                f"{root} is shared with its group, and {closed[0]} is not: a process with another umask "
+                "wrote it",
+                f"chmod -R {_chmod(mask)} {root}, and start that process with umask {mask:03o}",
+            )
+        ]
+    who = "its owner" if mask == OWNER_ONLY else "its owner and group"
+    return [ok(f"only {who} may access {root}")]
+
+
+def _newest(table: Path) -> list[Path]:
+    try:
+        commits = sorted(path for path in (table / LOG_FOLDER).iterdir() if path.suffix == ".json")
+    except OSError:
+        return []
+    return [table, table / LOG_FOLDER, *commits[-1:]]
+
+
+def _lacks_group(path: Path, mask: int) -> bool:
+    wanted = stat.S_IRGRP | (0 if mask & stat.S_IWGRP else stat.S_IWGRP)
+    return bool(~path.stat().st_mode & wanted)
+
+
+def _chmod(mask: int) -> str:
+    if mask == OWNER_ONLY:
+        return "go="
+    return "g=rX,o=" if mask & stat.S_IWGRP else "g=rwX,o="

@@ -28,18 +28,18 @@ class Verdict(StrEnum):
 class Finding:
     """One finding of a check.
 
-    told: What was found; for `skipped`, why it was not checked.
-    todo: Remedy; empty if none is needed.
+    message: What was found; for `skipped`, why it was not checked.
+    remedy: Remedy; empty if none is needed.
     """
 
     verdict: Verdict
-    told: str
-    todo: str = ""
+    message: str
+    remedy: str = ""
 
 
-def ok(told: str) -> Finding:
+def ok(message: str) -> Finding:
     """Return a finding without a problem."""
-    return Finding(Verdict.OK, told)
+    return Finding(Verdict.OK, message)
 
 
 def skipped(why: str) -> Finding:
@@ -47,14 +47,14 @@ def skipped(why: str) -> Finding:
     return Finding(Verdict.SKIPPED, why)
 
 
-def warning(told: str, todo: str) -> Finding:
+def warning(message: str, remedy: str) -> Finding:
     """Return a finding that needs attention: it works now, but not as intended or not permanently."""
-    return Finding(Verdict.WARNING, told, todo)
+    return Finding(Verdict.WARNING, message, remedy)
 
 
-def failed(told: str, todo: str) -> Finding:
+def failed(message: str, remedy: str) -> Finding:
     """Return a finding for what does not work."""
-    return Finding(Verdict.FAILED, told, todo)
+    return Finding(Verdict.FAILED, message, remedy)
 
 
 @dataclass(frozen=True, slots=True)

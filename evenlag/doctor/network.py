@@ -79,7 +79,7 @@ def judge_expiry(server: str, certificate: Mapping[str, Any] | None, now: dateti
         return warning(f"{server}: its certificate does not say how long it lasts", "look at it with openssl")
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(until)), UTC)
     days = (ends - now).total_seconds() / _DAY_S
-    told = f"{server}: its certificate lasts until {ends:%Y-%m-%d} ({days:.0f} days)"
+    message = f"{server}: its certificate lasts until {ends:%Y-%m-%d} ({days:.0f} days)"
     if days < 0:
-        return failed(told, "renew it: clients refuse it by now")
-    return warning(told, "renew it") if days < SOON_DAYS else ok(told)
+        return failed(message, "renew it: clients refuse it by now")
+    return warning(message, "renew it") if days < SOON_DAYS else ok(message)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evenlag.policy.settings import Policy
 
 _TRANSACTIONS: Final = "__transaction_state"
-_NOT_THERE: Final = 3
+_UNKNOWN_TOPIC: Final = 3
 _NAMED: Final = 5
 _NOT_ALLOWED: Final = 29
 _HINT_TOPIC_OPERATIONS: Final = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
@@ -81,13 +81,13 @@ def _check_topics(view: KafkaView) -> list[Finding]:
 
 
 def _check_groups(view: KafkaView) -> list[Finding]:
-    todo = grants_of(view).line(("DESCRIBE",), "--group '*'")
+    remedy = grants_of(view).line(("DESCRIBE",), "--group '*'")
     groups = view.groups
     refused = sorted(
         name for name, group in groups.items() if "AuthorizationFailed" in str(group.get("error") or "")
     )
     if refused:
-        return [failed(f"{len(refused)} groups may not be described, e.g. {refused[0]}", todo)]
+        return [failed(f"{len(refused)} groups may not be described, e.g. {refused[0]}", remedy)]
     if not groups:
         return [skipped("no group shows, so nothing could be tried")]
     blind = sorted(
@@ -97,9 +97,9 @@ def _check_groups(view: KafkaView) -> list[Finding]:
         and missing_operations(group["authorized_operations"], ("DESCRIBE",))
     )
     if blind:
-        return [failed(f"offsets of {len(blind)} groups may not be read, e.g. {blind[0]}", todo)]
-    told = [ok(f"{len(groups)} groups may be described")]
-    return told + check_joins(view.policy, view.name, groups, grants_of(view))
+        return [failed(f"offsets of {len(blind)} groups may not be read, e.g. {blind[0]}", remedy)]
+    found = [ok(f"{len(groups)} groups may be described")]
+    return found + check_joins(view.policy, view.name, groups, grants_of(view))
 
 
 def check_joins(
@@ -137,7 +137,7 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
         return [skipped("no rule of the policy lets hints be published here")]
     grants, code = grants_of(view), view.hint_topic.get("error_code")
     resource = f"--topic {name}"
-    if code == _NOT_THERE:
+    if code == _UNKNOWN_TOPIC:
         return _may_create(view, grants)
     if code == _NOT_ALLOWED:
         return [
@@ -148,8 +148,8 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
         ]
     missing = missing_operations(view.hint_topic.get("authorized_operations"), _HINT_TOPIC_OPERATIONS)
     if missing:
-        told = ", ".join(OPERATION_NAMES[operation] for operation in missing)
-        return [failed(f"on the topic {name} evenlag lacks {told}", grants.line(missing, resource))]
+        names = ", ".join(OPERATION_NAMES[operation] for operation in missing)
+        return [failed(f"on the topic {name} evenlag lacks {names}", grants.line(missing, resource))]
     return [ok(f"the topic {name} may be read and written")]
 
 
@@ -180,9 +180,9 @@ def _check_transactional_id(view: KafkaView) -> list[Finding]:
         return [skipped("no rule of the policy lets hints be published here")]
     name = publisher_id(view.cluster["cluster_id"], view.settings.hint_topic)
     [state] = view.client.describe_topics([_TRANSACTIONS])
-    if state.get("error_code") == _NOT_THERE:
+    if state.get("error_code") == _UNKNOWN_TOPIC:
         # A request for a transaction coordinator would create Kafka's internal topic.
-        return [skipped("no producer has used transactions on this cluster yet, so it cannot be told")]
+        return [skipped("no producer has used transactions on this cluster yet, so this is not known")]
     try:
         view.client.describe_transactions([name])
     except kafka.errors.AuthorizationError:

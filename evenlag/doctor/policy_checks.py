@@ -63,8 +63,8 @@ def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
             )
         if isinstance(value, bytes):
             key_ids.append(f"{place} {key_id(value)}")
-    told = f"{len(references)} secrets are there"
-    return found or [ok(f"{told}; ids of keys: {', '.join(key_ids)}" if key_ids else told)]
+    message = f"{len(references)} secrets are there"
+    return found or [ok(f"{message}; ids of keys: {', '.join(key_ids)}" if key_ids else message)]
 
 
 def check_rules(loaded: LoadedPolicy) -> list[Finding]:
@@ -77,11 +77,11 @@ def check_rules(loaded: LoadedPolicy) -> list[Finding]:
         if shadow is not None:
             line = loaded.line_of("groups", number)
             where = f" (line {line})" if line else ""
-            told = (
+            message = (
                 f"rule {number + 1}, {rule.match!r}{where}, never holds: rule {shadow + 1}, "
                 f"{rules[shadow].match!r}, comes first and matches all of it"
             )
-            found.append(warning(told, f"put it before rule {shadow + 1}, or take it out"))
+            found.append(warning(message, f"put it before rule {shadow + 1}, or take it out"))
     return found or [ok(f"{len(rules)} rules, each of which can hold")]
 
 

@@ -1,22 +1,173 @@
-"""Runs the checks: lanes run in parallel, each check has a timeout, and a failure stops no other check."""
+"""Collects the checks for a policy, a lake and this machine, selects the requested ones, and runs them."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import os
 import threading
 import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from evenlag.doctor.model import Result, failed, skipped
-from evenlag.errors import JobError
+from evenlag.context import DEFAULT_LAKE, find_policy
+from evenlag.doctor.airflow_checks import airflow_checks
+from evenlag.doctor.broker_checks import broker_checks
+from evenlag.doctor.group_checks import group_checks
+from evenlag.doctor.kafka_probe import KafkaView
+from evenlag.doctor.lake_checks import lake_checks
+from evenlag.doctor.model import Check, Lane, Result, failed, ok, skipped
+from evenlag.doctor.permission_checks import permission_checks
+from evenlag.doctor.policy_checks import policy_checks
+from evenlag.doctor.spark_checks import spark_checks
+from evenlag.doctor.topic_checks import topic_checks
+from evenlag.errors import JobError, PolicyError, UsageError
+from evenlag.formatting import did_you_mean
+from evenlag.lake.reader import LakeReader
+from evenlag.monitoring.freshness import read_freshness
+from evenlag.policy.environment import LAKE_VARIABLE
 from evenlag.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
-    from evenlag.doctor.model import Check, Finding, Lane
+    from evenlag.doctor.model import Finding
+    from evenlag.policy.loader import LoadedPolicy
 
+
+_LOGIN: Final = "brokers.login"
+_CONNECTED_AREAS: Final = frozenset({"brokers", "permissions", "topics", "groups"})
+# Includes areas that may have no checks, for example without a policy.
+_ALL_AREAS: Final = _CONNECTED_AREAS | {"policy", "lake", "spark", "airflow", "freshness"}
 _POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command was asked to check.
+
+    config, lake, cluster: The options of these names.
+    airflow_url: Root URL of Airflow's API server; None to check only this machine.
+    max_age_s: Allowed age of the newest snapshot in seconds; None: by the schedule.
+    probe_writes: Also write to the hint topic and the lake, and undo it.
+    check_timeout_s: Timeout of one check in seconds. A request to Kafka may take half of it.
+    dag_prefix: Prefix of the policy's DAG ids in that Airflow.
+    """
+
+    config: Path | None = None
+    lake: str | None = None
+    cluster: str | None = None
+    airflow_url: str | None = None
+    max_age_s: int | None = None
+    probe_writes: bool = False
+    check_timeout_s: float = 20.0
+    dag_prefix: str = ""
+
+
+def gather_lanes(request: Request) -> list[Lane]:
+    """Collect all possible checks, those of the policy first. An invalid policy is a finding."""
+    lanes: list[Lane] = []
+    loaded: LoadedPolicy | None = None
+    try:
+        loaded = find_policy(request.config)
+    except PolicyError as error:
+        finding = failed(str(error), "correct it: evenlag policy check says when it is right")
+        lanes.append(_policy_lane(finding))
+    else:
+        if loaded is None:
+            lanes.append(_policy_lane(skipped("there is no policy file: give one with --config")))
+    root = request.lake or (loaded.policy.lake if loaded else os.environ.get(LAKE_VARIABLE))
+    reader = LakeReader(root or str(DEFAULT_LAKE))
+    if loaded is not None:
+        lanes += _lanes_of_policy(loaded, reader, request)
+    policy = loaded.policy if loaded else None
+    lanes.append(Lane(None, tuple(lake_checks(reader, policy, probe_writes=request.probe_writes))))
+    lanes.append(Lane(None, tuple(spark_checks())))
+    lanes.append(
+        Lane(None, tuple(airflow_checks(policy, request.airflow_url, dag_prefix=request.dag_prefix)))
+    )
+    return lanes
+
+
+def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]) -> list[Lane]:
+    """Select checks by area or full name; the login is kept if other checks need its connection.
+
+    only: Areas or full names to keep; empty to keep all.
+    """
+    known = {name for lane in lanes for check in lane.checks for name in (check.area, check.full_name)}
+    # Without a valid policy, the areas that need one have no checks: who asks for them sees why.
+    without_checks = _ALL_AREAS - known
+    is_policy_wanted = any(name.partition(".")[0] in without_checks for name in only)
+    for name in (*only, *skip):
+        if name not in known and name.partition(".")[0] not in without_checks:
+            near = difflib.get_close_matches(name, sorted(known), n=1)
+            raise UsageError(
+                f"there is no check {name!r}"
+                + (f"; did you mean {near[0]!r}?" if near else f": {sorted(known)}")
+            )
+
+    def wanted(check: Check) -> bool:
+        names = {check.area, check.full_name}
+        is_asked = not only or bool(names & set(only)) or (is_policy_wanted and check.area == "policy")
+        return is_asked and not names & set(skip)
+
+    kept = []
+    for lane in lanes:
+        checks = tuple(check for check in lane.checks if wanted(check))
+        if checks:
+            # The check that connects comes first, even if it was not requested.
+            login = tuple(check for check in lane.checks if check.full_name == _LOGIN and check not in checks)
+            needs_it = any(check.area in _CONNECTED_AREAS for check in checks)
+            kept.append(replace(lane, checks=(*(login if needs_it else ()), *checks)))
+    return kept
+
+
+def _policy_lane(finding: Finding) -> Lane:
+    return Lane(None, (Check("policy", "valid", lambda: [finding]),))
+
+
+def _lanes_of_policy(loaded: LoadedPolicy, reader: LakeReader, request: Request) -> list[Lane]:
+    from evenlag.policy.loader import find_policy_path
+
+    policy = loaded.policy
+    names = list(policy.clusters)
+    if request.cluster is not None:
+        if request.cluster not in names:
+            raise UsageError(
+                f"the policy has no cluster {request.cluster!r}{did_you_mean(request.cluster, names)}"
+            )
+        names = [request.cluster]
+    origin = str(find_policy_path(request.config))
+    lanes = [Lane(None, tuple(policy_checks(loaded, origin, names)))]
+    for name in names:
+        timeout_ms = max(1_000, round(500 * request.check_timeout_s))
+        view = KafkaView(policy, name, reader, timeout_ms=timeout_ms)
+        checks = (
+            *broker_checks(view),
+            *permission_checks(view),
+            *topic_checks(view, probe_writes=request.probe_writes),
+            *group_checks(view, loaded),
+        )
+        lanes.append(Lane(name, checks, view.close))
+        fresh = Check("freshness", "snapshot", _freshness_of(loaded, reader, name, request.max_age_s))
+        lanes.append(Lane(name, (fresh,)))
+    return lanes
+
+
+def _freshness_of(
+    loaded: LoadedPolicy, reader: LakeReader, name: str, max_age_s: int | None
+) -> Callable[[], list[Finding]]:
+    schedule = loaded.policy.clusters[name].schedule
+
+    def look() -> list[Finding]:
+        [found] = read_freshness(reader, {name: schedule}, datetime.now(UTC), max_age_s=max_age_s)
+        if found.is_fresh:
+            return [ok(found.reason)]
+        return [failed(found.reason, "look at the last runs of the cycle (docs/runbook.md)")]
+
+    return look
 
 
 def run_lanes(lanes: Iterable[Lane], *, check_timeout_s: float, timeout_s: float) -> list[Result]:
@@ -51,12 +202,12 @@ class _RunningLane:
         """One result per check; a check without a result is reported as failed or skipped."""
         done = list(self._done)
         for number, check in enumerate(self._lane.checks[len(done) :]):
-            told = (
+            finding = (
                 failed(f"no answer within {check_timeout_s:g} s", "look whether what it asks is overloaded")
                 if number == 0
                 else skipped(f"{self._lane.checks[len(self._done)].full_name} did not answer before it")
             )
-            done.append(Result(check.full_name, self._lane.cluster, (told,)))
+            done.append(Result(check.full_name, self._lane.cluster, (finding,)))
         return done
 
     def _run(self) -> None:

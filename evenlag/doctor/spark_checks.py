@@ -1,35 +1,42 @@
-"""Checks of what a Spark driver needs on this machine; only ``java -version`` starts a JVM."""
+"""Checks of where Spark jobs run: the Spark Connect server, or what a driver needs on this machine."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from evenlag.doctor.connect_checks import (
-    CONNECTION_VARIABLE,
-    check_connect,
-    find_remote,
-    read_connection,
-)
 from evenlag.doctor.model import Check, Verdict, failed, ok, skipped, warning
 from evenlag.doctor.network import why_unreachable
+from evenlag.redaction import redact, remember_secret
+from evenlag.spark_connect import CONNECT_TYPE, REMOTE_VARIABLE, ConnectionFaultError, connect_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from evenlag.doctor.model import Finding
+    from evenlag.spark_connect import ConnectServer
+
 
 _OLDEST_JAVA: Final = 17
 _PROCESS_TIMEOUT_S: Final = 15.0
 # As Maven names them, or with an organisation prefix as in `sandbox.jars` and Spark's Ivy cache.
 _JAR: Final = re.compile(r"(?:^|_)delta-spark(?:_\d+\.\d+)?_\d+\.\d+-(?P<version>[0-9.]+)\.jar$")
 _STORAGE_JAR: Final = re.compile(r"(?:^|_)delta-storage-[0-9.]+\.jar$")
+CONNECTION_VARIABLE: Final = "AIRFLOW_CONN_SPARK_DEFAULT"
+PYTHON_VARIABLE: Final = "EVENLAG_SPARK_PYTHON"
+# The client, its connection and one query; a server's first session takes longest.
+_CHECK_TIMEOUT_S: Final = 60.0
+_MODULE: Final = "spark_jobs.connect_server"
+_URI_SCHEME: Final = CONNECT_TYPE.replace("_", "-")
 
 
 def spark_checks(environ: Mapping[str, str] | None = None) -> list[Check]:
@@ -51,31 +58,33 @@ def _unless_remote(environ: Mapping[str, str], found: list[Finding]) -> list[Fin
     remote = find_remote(environ)
     if remote is None or all(one.verdict is Verdict.OK for one in found):
         return found
-    return [skipped(f"{one.told}: jobs need it on the machine of the Connect server only") for one in found]
+    return [
+        skipped(f"{one.message}: jobs need it on the machine of the Connect server only") for one in found
+    ]
 
 
 def _check_java(environ: Mapping[str, str]) -> list[Finding]:
     home = environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    todo = "install Java 17 or newer, and point JAVA_HOME to it"
+    remedy = "install Java 17 or newer, and point JAVA_HOME to it"
     if java is None:
-        return [failed("there is no java on the PATH, and no JAVA_HOME", todo)]
+        return [failed("there is no java on the PATH, and no JAVA_HOME", remedy)]
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, check=False, timeout=_PROCESS_TIMEOUT_S
         )
     except OSError as error:
-        return [failed(f"{java} does not start: {error.strerror}", todo)]
+        return [failed(f"{java} does not start: {error.strerror}", remedy)]
     except subprocess.TimeoutExpired:
-        return [failed(f"{java} does not answer", todo)]
-    return judge_java(java, told.stderr + told.stdout)
+        return [failed(f"{java} does not answer", remedy)]
+    return judge_java(java, done.stderr + done.stdout)
 
 
 def judge_java(java: str, text: str) -> list[Finding]:
     """Check the Java version; before Java 9 the major version is the second number."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     if match is None:
-        return [failed(f"{java} does not tell its version", "install Java 17 or newer")]
+        return [failed(f"{java} does not report its version", "install Java 17 or newer")]
     version = int(match.group(1))
     if version < _OLDEST_JAVA:
         return [failed(f"{java} is Java {version}, Spark needs {_OLDEST_JAVA} or newer", "set JAVA_HOME")]
@@ -140,19 +149,19 @@ def judge_jars(names: Sequence[str], folder: str, wanted: str | None) -> list[Fi
 
     wanted: Version of the installed delta-spark; None if it is not installed.
     """
-    todo = (
+    remedy = (
         f"put delta-spark and delta-storage {wanted or ''} into {folder}/spark (EVENLAG_JARS), or on Spark's"
     )
     if not names:
-        return [warning(f"no Delta jars in {folder}/spark", f"{todo} own class path")]
+        return [warning(f"no Delta jars in {folder}/spark", f"{remedy} own class path")]
     versions = {match["version"] for name in names if (match := _JAR.search(name))}
     if not versions:
-        return [failed(f"{folder}/spark holds no delta-spark jar", f"{todo} own class path")]
+        return [failed(f"{folder}/spark holds no delta-spark jar", f"{remedy} own class path")]
     if not any(_STORAGE_JAR.search(name) for name in names):
-        return [failed(f"{folder}/spark holds no delta-storage jar", f"{todo} own class path")]
+        return [failed(f"{folder}/spark holds no delta-storage jar", f"{remedy} own class path")]
     if len(versions) > 1 or (wanted is not None and versions != {wanted}):
-        told = f"delta-spark's jar is {', '.join(sorted(versions))}, its package {wanted}"
-        return [failed(told, "keep the jar of the package's version only")]
+        message = f"delta-spark's jar is {', '.join(sorted(versions))}, its package {wanted}"
+        return [failed(message, "keep the jar of the package's version only")]
     return [ok(f"delta-spark {versions.pop()} in {folder}/spark")]
 
 
@@ -166,10 +175,10 @@ def _check_python(environ: Mapping[str, str]) -> list[Finding]:
             return [skipped(f"{given} is not on this machine; the workers of {master} may have it")]
         return [failed(f"PYSPARK_PYTHON names {given}, which is not there", "correct it, or take it away")]
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    told = subprocess.run(
+    done = subprocess.run(
         [command, "-c", code], capture_output=True, text=True, check=False, timeout=_PROCESS_TIMEOUT_S
     )
-    return judge_python(given, told.stdout.strip(), f"{sys.version_info[0]}.{sys.version_info[1]}")
+    return judge_python(given, done.stdout.strip(), f"{sys.version_info[0]}.{sys.version_info[1]}")
 
 
 def judge_python(executor: str, executor_version: str, driver_version: str) -> list[Finding]:
@@ -178,8 +187,8 @@ def judge_python(executor: str, executor_version: str, driver_version: str) -> l
     executor_version, driver_version: Versions such as ``3.12``; empty if unknown.
     """
     if executor_version != driver_version:
-        told = f"executors run Python {executor_version or '?'} ({executor}), the driver {driver_version}"
-        return [failed(told, "set PYSPARK_PYTHON to a Python of the driver's version")]
+        message = f"executors run Python {executor_version or '?'} ({executor}), the driver {driver_version}"
+        return [failed(message, "set PYSPARK_PYTHON to a Python of the driver's version")]
     return [ok(f"driver and executors run Python {driver_version}")]
 
 
@@ -210,3 +219,137 @@ def check_master(environ: Mapping[str, str]) -> list[Finding]:
         ]
     found: list[Finding] = [warning(one, "start it: it stands by for the other") for one in dead]
     return [*found, ok(f"{master} takes connections")]
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A Spark Connect server that is configured here.
+
+    source: The variable that names it.
+    server: Its address; None if it is not usable.
+    fault: Why it is not.
+    """
+
+    source: str
+    server: ConnectServer | None = None
+    fault: str = ""
+
+
+def read_connection(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    """Read Airflow's Spark connection from the environment, as Airflow does.
+
+    Returns its fields, with ``extra`` as a dict, and only that without a connection; None for what is
+    neither JSON nor a URI of type Spark Connect.
+    """
+    value = environ.get(CONNECTION_VARIABLE) or "{}"
+    if value.startswith(f"{_URI_SCHEME}://"):
+        parts = urlsplit(value)
+        fields: dict[str, Any] = {
+            "host": unquote(parts.hostname or ""),
+            "port": parts.port,
+            "login": unquote(parts.username or ""),
+            "password": unquote(parts.password or ""),
+            "extra": dict(parse_qsl(parts.query)),
+        }
+        return {"conn_type": CONNECT_TYPE} | fields
+    try:
+        connection = json.loads(value)
+        extra = connection.get("extra") or {}
+        return {**connection, "extra": json.loads(extra) if isinstance(extra, str) else extra}
+    except (ValueError, AttributeError):
+        return None
+
+
+def find_remote(environ: Mapping[str, str]) -> Remote | None:
+    """Return the configured Spark Connect server.
+
+    None if jobs run by ``spark-submit``, or in a session of their own.
+    environ: Environment variables: Airflow's connection, else ``EVENLAG_SPARK_REMOTE``.
+    """
+    connection = read_connection(environ)
+    if connection is not None and connection.get("conn_type"):
+        if connection["conn_type"] != CONNECT_TYPE:
+            return None
+        return _remote(
+            CONNECTION_VARIABLE,
+            connection.get("host"),
+            connection.get("port"),
+            user=connection.get("login"),
+            token=connection.get("password"),
+            use_ssl=connection["extra"].get("use_ssl"),
+        )
+    if not (url := environ.get(REMOTE_VARIABLE)):
+        return None
+    address, _, parameters = url.partition("/;")
+    given = dict(pair.partition("=")[::2] for pair in parameters.split(";"))
+    return _remote(
+        REMOTE_VARIABLE,
+        address,
+        user=unquote(given.get("user_id", "")),
+        token=unquote(given.get("token", "")),
+        use_ssl=given.get("use_ssl"),
+    )
+
+
+def check_connect(environ: Mapping[str, str]) -> list[Finding]:
+    """Check that the configured server answers, and runs the version and the code of this installation.
+
+    The check runs in a process of its own (``python -m spark_jobs.connect_server --check``), with the
+    interpreter of the jobs: this one may have no PySpark.
+    """
+    remote = find_remote(environ)
+    if remote is None:
+        return [skipped(f"neither {CONNECTION_VARIABLE} nor {REMOTE_VARIABLE} names a Spark Connect server")]
+    if remote.server is None:
+        return [failed(f"{remote.source} is not usable: {remote.fault}", f"correct {remote.source}")]
+    server = remote.server
+    if (reason := why_unreachable(server.address)) is not None:
+        remedy = "start it (python -m spark_jobs.connect_server), or correct its address"
+        return [failed(f"{server.name}: {reason}", remedy)]
+    return _ask(server, environ)
+
+
+def _remote(source: str, host: str | None, port: Any = None, **fields: Any) -> Remote:
+    try:
+        server = connect_server(host, int(port) if port else None, **fields)
+    except (ConnectionFaultError, ValueError) as error:
+        return Remote(source, fault=str(error))
+    for secret in server.secrets:
+        remember_secret(secret)
+    return Remote(source, server)
+
+
+def _ask(server: ConnectServer, environ: Mapping[str, str]) -> list[Finding]:
+    python = environ.get(PYTHON_VARIABLE) or sys.executable
+    try:
+        done = subprocess.run(
+            [python, "-m", _MODULE, "--check"],
+            # Not on the command line: the address may contain a token.
+            env={**os.environ, **environ, REMOTE_VARIABLE: server.url},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=_CHECK_TIMEOUT_S,
+        )
+    except OSError as error:
+        return [failed(f"{python} does not start: {error.strerror}", f"correct {PYTHON_VARIABLE}")]
+    except subprocess.TimeoutExpired:
+        return [failed(f"{server.name} gave no answer in {_CHECK_TIMEOUT_S:.0f} s", "look at its log")]
+    return judge_check(server.name, done.returncode, redact(f"{done.stderr}\n{done.stdout}"))
+
+
+def judge_check(name: str, exit_code: int, output: str) -> list[Finding]:
+    """Judge the server by its own check.
+
+    name: Address of the server, without a token.
+    """
+    last = output.strip().rpartition("\n")[2].strip()
+    # Without the moment and the level of a log record.
+    last = last.partition(f"{_MODULE}: ")[2] or last
+    if exit_code == 0:
+        return [ok(f"{name}: {last or 'it answers'}")]
+    if "No module named" in last:
+        return [skipped(f"{name} takes connections; {last} here, so its version and code are not checked")]
+    return [failed(f"{name}: {last}", "restart the server with the version of evenlag that runs the jobs")]

@@ -111,13 +111,13 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
     leaderless = [part["partition_index"] for part in partitions if part["leader_id"] < 0]
     if leaderless:
         found.append(failed(f"partitions {leaderless} have no leader", "bring its brokers back"))
-    told = f"{name}: {len(partitions)} partitions, {replicas} replicas"
+    message = f"{name}: {len(partitions)} partitions, {replicas} replicas"
     planned = view.settings.hint_topic_partitions
     if len(partitions) != planned:
-        told += f" (the policy's {planned} count only when it is made)"
+        message += f" (the policy's {planned} count only when it is made)"
     if settings["cleanup.policy"] is None:
         found.append(skipped("its settings do not show: DescribeConfigs is not allowed"))
-    return [*found, ok(told)]
+    return [*found, ok(message)]
 
 
 def _largest_plan(view: KafkaView) -> int | None:
@@ -212,13 +212,13 @@ def judge_plugin_memory(state: TopicState) -> list[Finding]:
     """Check that the brokers' plug-in holds all records by its least default: a broker reports no limit."""
     sizes = plugin_bytes(state)
     total, limit = sum(sizes.values()), MIN_DEFAULT_BYTES
-    told = f"the records of {len(sizes):,} groups of the consumer protocol take {-(-total // 2**20):,} MiB"
+    message = f"the records of {len(sizes):,} groups of the consumer protocol take {-(-total // 2**20):,} MiB"
     if total <= limit:
-        return [ok(f"{told} of heap in each broker with the plug-in")]
+        return [ok(f"{message} of heap in each broker with the plug-in")]
     largest = sorted(sizes, key=lambda group_id: (-sizes[group_id], group_id))[:3]
     return [
         warning(
-            f"{told} of heap in each broker with the plug-in, the most {', '.join(map(repr, largest))}: "
+            f"{message} of heap in each broker with the plug-in, the most {', '.join(map(repr, largest))}: "
             f"without {8 * -(-total // 2**20):,} MiB of heap or a larger evenlag.max.bytes some do not fit",
             "compare MaxBytes and NoRoomTotal of the MBean evenlag:type=BrokerAssignor on each broker",
         )

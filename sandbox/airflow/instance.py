@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from evenlag.policy.loader import POLICY_VARIABLE
-from sandbox.airflow.rest import AirflowError, AirflowRest
+from sandbox.airflow.rest import AirflowError, DagRunClient
 from sandbox.processes import free_ports, start_process, stop_process
 from sandbox.spark import jvm_class_archive
 
@@ -55,7 +55,7 @@ class Airflow:
         self.password = secrets.token_urlsafe(12)
         page, *log_ports = free_ports(3)
         self.url = f"http://127.0.0.1:{page}"
-        self.rest = AirflowRest(self.url, self.username, self.password)
+        self.rest = DagRunClient(self.url, self.username, self.password)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._environment = self._make_environment(page, log_ports, policy) | dict(environment or {})
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
+
+from evenlag.airflow_rest import AirflowRest, AirflowRestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 _FINISHED = frozenset({"success", "failed"})
 _PAUSE_S = 1.0
+_HEALTH = "monitor/health"
 
 
 class AirflowError(RuntimeError):
@@ -38,24 +38,37 @@ class DagRun:
     duration_s: float = 0.0
 
 
-class AirflowRest:
-    """A client of one Airflow's REST API.
+class DagRunClient(AirflowRest):
+    """A client of Airflow's REST API that logs in, triggers DAGs and follows their runs.
 
-    url: Root URL of the API server.
     username, password: For the simple auth manager. The token is requested at the first use, and again
         after it has expired.
     """
 
     def __init__(self, url: str, username: str, password: str) -> None:
-        self.url = url.rstrip("/")
+        super().__init__(url)
         self._credentials = {"username": username, "password": password}
-        self._token: str | None = None
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Send a request with a token, and return the JSON object of the response."""
+        try:
+            if self.token is None and path != _HEALTH:
+                self.token = self.log_in()
+            return super().request(method, path, body)
+        except AirflowRestError as error:
+            if error.status == HTTPStatus.UNAUTHORIZED:
+                self.token = None
+            raise AirflowError(str(error)) from error
+
+    def log_in(self) -> str:
+        """Request a new token."""
+        return str(super().request("POST", "/auth/token", self._credentials)["access_token"])
 
     def is_healthy(self) -> bool:
         """Whether the database, the scheduler and the DAG processor are healthy."""
         try:
-            health = self.get("/api/v2/monitor/health")
-        except (AirflowError, OSError):
+            health = self.get(_HEALTH)
+        except AirflowError:
             return False
         parts = ("metadatabase", "scheduler", "dag_processor")
         return all((health.get(part) or {}).get("status") == "healthy" for part in parts)
@@ -64,10 +77,10 @@ class AirflowRest:
         """Wait until a DAG has been parsed."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
-            errors = self.get("/api/v2/importErrors")["import_errors"]
+            errors = self.get("importErrors")["import_errors"]
             if errors:
                 raise AirflowError(f"{errors[0]['filename']} does not import:\n{errors[0]['stack_trace']}")
-            if any(dag["dag_id"] == dag_id for dag in self.get("/api/v2/dags", limit=100)["dags"]):
+            if any(dag["dag_id"] == dag_id for dag in self.get("dags", limit=100)["dags"]):
                 return
             time.sleep(_PAUSE_S)
         raise AirflowError(f"the DAG {dag_id} did not appear within {timeout_s:.0f} s")
@@ -88,12 +101,12 @@ class AirflowRest:
         body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {})}
         if run_id:
             body["dag_run_id"] = run_id
-        answer = self.post(f"/api/v2/dags/{quote(dag_id)}/dagRuns", body)
+        answer = self.post(f"dags/{quote(dag_id)}/dagRuns", body)
         return DagRun(dag_id, answer["dag_run_id"])
 
     def refresh(self, run: DagRun) -> DagRun:
         """Return a run with its current state and the current states of its tasks."""
-        path = f"/api/v2/dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
+        path = f"dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
         tasks = self.get(f"{path}/taskInstances")["task_instances"]
         run.task_states = {task["task_id"]: task["state"] for task in tasks}
         run.state = self.get(path)["state"]
@@ -125,56 +138,18 @@ class AirflowRest:
 
     def xcom(self, run: DagRun, task_id: str, key: str = "return_value") -> Any:
         """Return an XCom of a run."""
-        path = f"/api/v2/dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
+        path = f"dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
         return self.get(f"{path}/taskInstances/{quote(task_id)}/xcomEntries/{key}", deserialize="true")[
             "value"
         ]
 
     def log(self, run: DagRun, task_id: str, *, lines: int = 30) -> str:
         """Return the last lines of the log of a task's newest try."""
-        path = f"/api/v2/dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
+        path = f"dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
         task = f"{path}/taskInstances/{quote(task_id)}"
         attempt = self.get(task)["try_number"]
         content = self.get(f"{task}/logs/{attempt}", full_content="true")["content"]
         return "\n".join(f"  {text}" for text in [_log_text(line) for line in content][-lines:])
-
-    def get(self, path: str, **query: Any) -> dict[str, Any]:
-        """Send a GET request with query parameters, and return the JSON of the response."""
-        return self._call("GET", f"{path}?{urlencode(query)}" if query else path)
-
-    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a POST request, and return the JSON of the response."""
-        return self._call("POST", path, body)
-
-    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a PATCH request, and return the JSON of the response."""
-        return self._call("PATCH", path, body)
-
-    def delete(self, path: str) -> None:
-        """Send a DELETE request, whose response has no content."""
-        self._call("DELETE", path)
-
-    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        try:
-            if self._token is None and not path.endswith("/health"):
-                self._token = str(self._send("POST", "/auth/token", self._credentials)["access_token"])
-            return self._send(method, path, body)
-        except urllib.error.HTTPError as error:
-            if error.code == HTTPStatus.UNAUTHORIZED:
-                self._token = None
-            detail = error.read().decode(errors="replace")[:500]
-            raise AirflowError(f"{method} {path} was answered with {error.code}: {detail}") from error
-
-    def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310  # our own http address
-        with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  # the same
-            content = response.read()
-        answer: dict[str, Any] = json.loads(content) if content else {}
-        return answer
 
 
 def _log_text(line: Any) -> str:

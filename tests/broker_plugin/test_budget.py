@@ -161,7 +161,7 @@ def test_doctor_counts_the_same_bytes(harness: Harness) -> None:
         )
     )
     assert found.verdict == Verdict.WARNING
-    assert "'large-0'" in found.told
+    assert "'large-0'" in found.message
 
 
 def _as_read(payload: HintPayload) -> Hint:

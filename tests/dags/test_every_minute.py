@@ -107,7 +107,7 @@ def test_runs_that_take_longer_than_a_minute_follow_each_other_and_skip_slots(tm
         deadline = time.monotonic() + _WATCHED_S
         unfinished = 0
         while time.monotonic() < deadline:
-            runs = airflow.rest.get(f"/api/v2/dags/{DAG_ID}/dagRuns", limit=100)["dag_runs"]
+            runs = airflow.rest.get(f"dags/{DAG_ID}/dagRuns", limit=100)["dag_runs"]
             unfinished = max(unfinished, sum(run["state"] in {"queued", "running"} for run in runs))
             time.sleep(2)
     wait_until_gone(str(tmp_path))

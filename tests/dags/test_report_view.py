@@ -48,7 +48,7 @@ def fetch(url: str, token: str | None = None) -> tuple[int, str, dict[str, str]]
 
 
 def token_of(airflow: Airflow) -> str:
-    return str(airflow.rest._send("POST", "/auth/token", airflow.rest._credentials)["access_token"])
+    return airflow.rest.log_in()
 
 
 def check_strangers_see_nothing(url: str, group_id: str) -> None:
@@ -92,9 +92,9 @@ def test_airflow_s_navigation_leads_to_the_groups_and_their_reports(
 ) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    errors = airflow.rest.get("/api/v2/plugins/importErrors")["import_errors"]
+    errors = airflow.rest.get("plugins/importErrors")["import_errors"]
     assert [error for error in errors if "evenlag" in error["source"]] == []
-    plugins = airflow.rest.get("/api/v2/plugins")["plugins"]
+    plugins = airflow.rest.get("plugins")["plugins"]
     views = {view["name"]: view for plugin in plugins for view in plugin["external_views"]}
     route = views["evenlag"]["url_route"]
     driver = browser.driver

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox.airflow.rest import AirflowError, AirflowRest
+from sandbox.airflow.rest import AirflowError, DagRunClient
 from tests.support.processes import processes_with, wait_until_gone
 from tests.support.waiting import wait_until
 
@@ -59,7 +59,7 @@ def test_it_is_healthy_and_has_the_dag(airflow: Airflow) -> None:
 @pytest.mark.airflow
 def test_nobody_logs_in_with_a_password_that_can_be_guessed(airflow: Airflow) -> None:
     with pytest.raises(AirflowError, match="401"):
-        AirflowRest(airflow.url, airflow.username, airflow.username).get("/api/v2/dags")
+        DagRunClient(airflow.url, airflow.username, airflow.username).get("dags")
 
 
 @pytest.mark.airflow
@@ -102,13 +102,13 @@ def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(airflow: A
     )
     python.chmod(0o755)
     stored = {"connection_id": "spark_default", "conn_type": "spark_connect", "host": "localhost"}
-    rest.post("/api/v2/connections", stored | {"port": 15002, "password": "s3cret/token"})
+    rest.post("connections", stored | {"port": 15002, "password": "s3cret/token"})
     try:
         rest.wait_for_dag("lag_rebalance__sandbox")
         run = rest.trigger("lag_rebalance__sandbox")
         wait_until(mark.exists, timeout_s=240, what="the job did not start")
         assert processes_with(str(mark))
-        path = f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/observe"
+        path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/observe"
         rest.patch(path, {"new_state": "failed"})
         wait_until_gone(str(mark))
         with pytest.raises(AirflowError, match="task observe"):
@@ -118,7 +118,7 @@ def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(airflow: A
         assert "at sc://localhost:15002" in log
         assert "s3cret" not in log
     finally:
-        rest.delete("/api/v2/connections/spark_default")
+        rest.delete("connections/spark_default")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.airflow.tasks.lineage import step_datasets
+from evenlag.airflow_rest import TOKEN_VARIABLE
 from evenlag.doctor.airflow_checks import airflow_checks
-from evenlag.doctor.airflow_rest import TOKEN_VARIABLE
 from evenlag.policy.loader import load_policy
-from sandbox.airflow.rest import AirflowError, AirflowRest, DagRun
+from sandbox.airflow.rest import AirflowError, DagRun, DagRunClient
 from tests.support.lineage import names_of, read_completed_tasks
 from tests.support.waiting import wait_until
 
@@ -64,13 +64,13 @@ def num_reports(airflow: Airflow, run: DagRun) -> int:
 
 
 def details_path(run: DagRun) -> str:
-    return f"/api/v2/dags/plan_approval/dagRuns/{run.run_id}/taskInstances/approve_plan/-1/hitlDetails"
+    return f"dags/plan_approval/dagRuns/{run.run_id}/taskInstances/approve_plan/-1/hitlDetails"
 
 
-def log_in(airflow: Airflow, user: str) -> AirflowRest:
+def log_in(airflow: Airflow, user: str) -> DagRunClient:
     """Return a client for another user; Airflow has chosen the password."""
     passwords = json.loads((airflow.directory / "passwords.json").read_text(encoding="utf-8"))
-    return AirflowRest(airflow.url, user, passwords[user])
+    return DagRunClient(airflow.url, user, passwords[user])
 
 
 def answer(
@@ -147,8 +147,8 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
 
     def by_command(user: str) -> Result:
         call = ("plans", "approve", plan, "--config", live.config, "--reason", "looks right", "--json")
-        users[user].get("/api/v2/version")
-        token = str(users[user]._token)
+        users[user].get("version")
+        token = str(users[user].token)
         done = evenlag(*call, EVENLAG_AIRFLOW_URL=airflow.url, EVENLAG_AIRFLOW_TOKEN=token)
         assert token not in done.output
         return done
@@ -183,7 +183,7 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
     live, rest = live_group, airflow.rest
     # As the form of Airflow's page sends it; the run reads Kafka at the time at which it becomes due.
     cycle = rest.trigger("lag_rebalance__sandbox", logical_date=datetime.now(UTC))
-    path = f"/api/v2/dags/{cycle.dag_id}/dagRuns/{cycle.run_id}"
+    path = f"dags/{cycle.dag_id}/dagRuns/{cycle.run_id}"
     run = rest.get(path)
     due = datetime.fromisoformat(run["run_after"])
     assert datetime.fromisoformat(run["data_interval_end"]) != due
@@ -237,8 +237,8 @@ def test_doctor_asks_a_whole_airflow_with_a_token_and_is_told_to_bring_one(
         checks = airflow_checks(policy, airflow.url, environ)
         return {check.name: max(one.verdict.value for one in check.look()) for check in checks}
 
-    wait_until(lambda: verdicts(airflow.rest._token)["health"] == "ok", timeout_s=120, what="not healthy")
-    told = verdicts(airflow.rest._token)
+    wait_until(lambda: verdicts(airflow.rest.token)["health"] == "ok", timeout_s=120, what="not healthy")
+    told = verdicts(airflow.rest.token)
     assert (told["imports"], told["dags"], told["pools"]) == ("ok", "ok", "ok")
     without = verdicts(None)
     assert (without["health"], without["imports"], without["dags"]) == ("ok", "failed", "failed")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from docker.configure import make_settings
-from sandbox.airflow.rest import AirflowError, AirflowRest, DagRun
+from sandbox.airflow.rest import AirflowError, DagRun, DagRunClient
 from sandbox.demo.result import DemoLake
 from sandbox.demo.run import GROUP, TOPIC
 from sandbox.workload.evidence import OwnerTracker
@@ -89,12 +89,12 @@ def stack(unstarted: NativeStack, verdicts_before: dict[str, bool]) -> NativeSta
 
 
 @pytest.fixture(scope="module")
-def airflow(stack: NativeStack) -> AirflowRest:
-    return AirflowRest(f"http://127.0.0.1:{stack.port('airflow-api-server', 8080)}", USER, PASSWORD)
+def airflow(stack: NativeStack) -> DagRunClient:
+    return DagRunClient(f"http://127.0.0.1:{stack.port('airflow-api-server', 8080)}", USER, PASSWORD)
 
 
 @pytest.fixture(scope="module")
-def cycle(airflow: AirflowRest) -> DagRun:
+def cycle(airflow: DagRunClient) -> DagRun:
     airflow.wait_for_dag(DAG_ID, timeout_s=300)
     return airflow.wait(airflow.trigger(DAG_ID), timeout_s=600)
 
@@ -115,13 +115,13 @@ def test_every_service_starts_by_its_own_command_and_gets_well(stack: NativeStac
         wait_until(partial(stack.is_well, name), timeout_s=180, what=f"{name} is not well")
 
 
-def test_airflow_is_whole_and_its_database_is_postgres(stack: NativeStack, airflow: AirflowRest) -> None:
+def test_airflow_is_whole_and_its_database_is_postgres(stack: NativeStack, airflow: DagRunClient) -> None:
     assert airflow.is_healthy()
     assert not list(stack.folder.rglob("airflow.db"))
 
 
 def test_a_cycle_of_the_demo_s_policy_runs_on_the_connect_server(
-    stack: NativeStack, airflow: AirflowRest, cycle: DagRun
+    stack: NativeStack, airflow: DagRunClient, cycle: DagRun
 ) -> None:
     assert cycle.state == "success"
     assert set(cycle.task_states.values()) == {"success"}
@@ -154,9 +154,9 @@ def test_the_server_refuses_a_client_without_the_token(stack: NativeStack, cycle
 def test_each_user_logs_in_with_a_password_of_their_own(stack: NativeStack) -> None:
     passwords = dict(pair.split(":") for pair in VARIABLES["AIRFLOW_PASSWORDS"].split(","))
     url = f"http://127.0.0.1:{stack.port('airflow-api-server', 8080)}"
-    assert AirflowRest(url, "bob", passwords["bob"]).get("/api/v2/dags")["total_entries"] > 0
+    assert DagRunClient(url, "bob", passwords["bob"]).get("dags")["total_entries"] > 0
     with pytest.raises(AirflowError, match="401"):
-        AirflowRest(url, "bob", passwords["ada"]).get("/api/v2/dags")
+        DagRunClient(url, "bob", passwords["ada"]).get("dags")
 
 
 def test_the_demo_s_consumers_take_up_the_published_plan(stack: NativeStack, cycle: DagRun) -> None:

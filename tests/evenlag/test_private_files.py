@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.doctor.lake_checks import check_private
 from evenlag.doctor.model import Verdict
-from evenlag.doctor.privacy_checks import check_private
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.spark_storage import lake_storage_conf
@@ -48,7 +48,7 @@ def write(root: Path) -> None:
 
 def verdict(root: Path) -> tuple[Verdict, str]:
     [found] = check_private(LakeReader(str(root)))
-    return found.verdict, found.todo
+    return found.verdict, found.remedy
 
 
 def test_a_new_lake_is_its_owner_s_alone(tmp_path: Path) -> None:

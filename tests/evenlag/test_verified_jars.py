@@ -248,4 +248,4 @@ def test_doctor_names_a_changed_jar(jars: Path) -> None:
     change(jars / DELTA)
     [found] = check.look()
     assert found.verdict is Verdict.FAILED
-    assert DELTA in found.told
+    assert DELTA in found.message

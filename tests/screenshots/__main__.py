@@ -75,12 +75,10 @@ def show_airflow(studio: Studio) -> None:
     with Airflow.start(studio.folder / "airflow", policy=studio.policy, environment=paused) as airflow:
         browser = studio.camera.browser
         browser.open(f"{airflow.url}/api/v2/version")
-        token = airflow.rest._send("POST", "/auth/token", airflow.rest._credentials)["access_token"]
+        token = airflow.rest.log_in()
         browser.driver.add_cookie({"name": "_token", "value": token})
         views = [
-            view
-            for plugin in airflow.rest.get("/api/v2/plugins")["plugins"]
-            for view in plugin["external_views"]
+            view for plugin in airflow.rest.get("plugins")["plugins"] for view in plugin["external_views"]
         ]
         (route,) = (view["url_route"] for view in views if view["name"] == "evenlag")
         browser.open(f"{airflow.url}/plugin/{route}")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.airflow_rest import TOKEN_VARIABLE
 from evenlag.doctor.airflow_checks import airflow_checks
-from evenlag.doctor.airflow_rest import TOKEN_VARIABLE
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import PLANS, SNAPSHOTS
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sandbox.airflow.instance import Airflow
-    from sandbox.airflow.rest import AirflowRest, DagRun
+    from sandbox.airflow.rest import DagRun, DagRunClient
     from sandbox.workload.workload import Workload
 
 # Eight minutes on a busy machine: a whole Airflow, a Spark Connect server and twenty comparisons.
@@ -93,7 +93,7 @@ class Team:
         return lake.count(PLANS, filters=[("cluster", "=", "main")]) if lake.exists(PLANS) else 0
 
     def runs(self, dag_id: str, run_type: str | None = None) -> list[dict[str, Any]]:
-        answer = self.airflow.rest.get(f"/api/v2/dags/{dag_id}/dagRuns", limit=100)
+        answer = self.airflow.rest.get(f"dags/{dag_id}/dagRuns", limit=100)
         return [run for run in answer["dag_runs"] if run_type in {None, run["run_type"]}]
 
 
@@ -167,17 +167,17 @@ def cycle(team: Team, prefix: str, **how: Any) -> DagRun:
 def task_instances(team: Team, dag_id: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for run in team.runs(dag_id, "backfill"):
-        path = f"/api/v2/dags/{dag_id}/dagRuns/{run['dag_run_id']}/taskInstances"
+        path = f"dags/{dag_id}/dagRuns/{run['dag_run_id']}/taskInstances"
         found += team.airflow.rest.get(path)["task_instances"]
     return found
 
 
-def create_backfill(rest: AirflowRest, body: dict[str, Any]) -> None:
+def create_backfill(rest: DagRunClient, body: dict[str, Any]) -> None:
     """Create a backfill, again while another writer has locked the database."""
 
     def is_created() -> bool:
         try:
-            rest.post("/api/v2/backfills", body)
+            rest.post("backfills", body)
         except AirflowError as error:
             if "Database is locked" not in str(error):
                 raise
@@ -203,10 +203,10 @@ def test_doctor_finds_a_pool_that_does_not_exist(team: Team) -> None:
     policy = read_policy(team.folder / "bundle" / "v1" / "a.yaml").policy
 
     def find(name: str, prefix: str = "a_") -> tuple[str, str]:
-        environ = {TOKEN_VARIABLE: str(rest._token)}
+        environ = {TOKEN_VARIABLE: str(rest.token)}
         checks = {check.name: check for check in airflow_checks(policy, rest.url, environ, dag_prefix=prefix)}
         [*_, found] = checks[name].look()
-        return found.verdict.value, f"{found.told} {found.todo}"
+        return found.verdict.value, f"{found.message} {found.remedy}"
 
     assert find("dags")[0] == "ok"
     assert find("dags", prefix="")[0] == "failed"
@@ -214,7 +214,7 @@ def test_doctor_finds_a_pool_that_does_not_exist(team: Team) -> None:
     assert verdict == "failed"
     assert "the pool evenlag does not exist" in told
     assert "airflow pools set evenlag" in told
-    rest.post("/api/v2/pools", {"name": POOL, "slots": SLOTS})
+    rest.post("pools", {"name": POOL, "slots": SLOTS})
     assert find("pools")[0] == "ok"
 
 
@@ -224,7 +224,7 @@ def test_a_trigger_with_a_logical_date_takes_a_new_snapshot_and_nothing_fires_wi
     run = cycle(team, "a_", logical_date=datetime.now(UTC))
     [first] = team.snapshots("a")
     assert team.num_plans("a") == 0
-    due = team.airflow.rest.get(f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}")["run_after"]
+    due = team.airflow.rest.get(f"dags/{run.dag_id}/dagRuns/{run.run_id}")["run_after"]
     assert first["slot"] == floor_to_ms(datetime.fromisoformat(due))
     wait_until(lambda: len(team.runs("after_snapshots")) == 1, timeout_s=60, what="no asset event")
 
@@ -245,7 +245,7 @@ def test_a_plan_and_its_hint_update_their_assets(team: Team) -> None:
     assert team.num_plans("a") == 1
     for what in ("plans", "hints"):
         wait_until(lambda what=what: len(team.runs(f"after_{what}")) == 1, timeout_s=60, what=what)  # type: ignore[misc]  # a default binds the loop's variable
-    events = team.airflow.rest.get("/api/v2/assets/events", limit=100)["asset_events"]
+    events = team.airflow.rest.get("assets/events", limit=100)["asset_events"]
     hint = next(event for event in events if event["uri"] == "evenlag://a_main/hints")
     assert hint["extra"]["count"] == 1
     assert hint["source_dag_id"] == "a_lag_rebalance__main"
@@ -271,7 +271,7 @@ def test_backfills_never_run_more_spark_tasks_than_the_pool_has_slots(team: Team
     of_dag = {dag_id: task_instances(team, dag_id) for dag_id in dags}
     assert [len(tasks) for tasks in of_dag.values()] == [DAYS, DAYS]
     assert {task["pool"] for tasks in of_dag.values() for task in tasks} == {POOL}
-    path = f"/api/v2/dags/{between_them.dag_id}/dagRuns/{between_them.run_id}/taskInstances"
+    path = f"dags/{between_them.dag_id}/dagRuns/{between_them.run_id}/taskInstances"
     steps = [task for task in rest.get(path)["task_instances"] if task["pool"] == POOL]
     assert {task["task_id"] for task in steps} == {"observe", "decide"}
     everything = [task for tasks in of_dag.values() for task in tasks]
@@ -304,7 +304,7 @@ def test_a_run_uses_the_policy_of_its_version_of_the_bundle(team: Team) -> None:
     (bundle / "next").symlink_to("v2")
     (bundle / "next").rename(bundle / "current")
     wait_until(
-        lambda: rest.get(f"/api/v2/dags/{dag_id}/details")["bundle_version"] == "v2",
+        lambda: rest.get(f"dags/{dag_id}/details")["bundle_version"] == "v2",
         timeout_s=180,
         what="the new version of the bundle",
     )
@@ -313,8 +313,8 @@ def test_a_run_uses_the_policy_of_its_version_of_the_bundle(team: Team) -> None:
     assert len(team.snapshots("new")) == 1
 
     again = {"dag_run_id": old.run_id, "task_ids": ["observe"], "dry_run": False, "only_failed": False}
-    rest.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", again | {"run_on_latest_version": False})
-    path = f"/api/v2/dags/{dag_id}/dagRuns/{old.run_id}/taskInstances/observe"
+    rest.post(f"dags/{dag_id}/clearTaskInstances", again | {"run_on_latest_version": False})
+    path = f"dags/{dag_id}/dagRuns/{old.run_id}/taskInstances/observe"
     wait_until(
         lambda: (found := rest.get(path))["try_number"] == 2 and found["state"] == "success",
         timeout_s=180,

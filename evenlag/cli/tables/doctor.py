@@ -37,7 +37,7 @@ def as_plain(results: Iterable[Result]) -> list[dict[str, Any]]:
             "cluster": result.cluster,
             "result": result.verdict.value,
             "findings": [
-                {"result": one.verdict.value, "finding": one.told, "todo": one.todo or None}
+                {"result": one.verdict.value, "finding": one.message, "todo": one.remedy or None}
                 for one in result.findings
             ],
         }
@@ -58,7 +58,7 @@ def show(results: Sequence[Result], console: Console) -> None:
                 continue
             for number, one in enumerate(result.findings):
                 name = "" if number else result.check.partition(".")[2]
-                shown.add_row(name, Text(one.verdict.value, style=_STYLES[one.verdict]), Text(one.told))
+                shown.add_row(name, Text(one.verdict.value, style=_STYLES[one.verdict]), Text(one.message))
         console.print(shown)
     _show_todos(results, console)
     counts = Counter(result.verdict for result in results)
@@ -70,7 +70,7 @@ def _show_todos(results: Sequence[Result], console: Console) -> None:
         (one.verdict, result, one)
         for result in results
         for one in result.findings
-        if one.todo and one.verdict.rank >= Verdict.WARNING.rank
+        if one.remedy and one.verdict.rank >= Verdict.WARNING.rank
     ]
     if not todos:
         return
@@ -78,9 +78,9 @@ def _show_todos(results: Sequence[Result], console: Console) -> None:
     for verdict, result, one in sorted(todos, key=lambda todo: -todo[0].rank):
         about = f"{result.check} ({result.cluster})" if result.cluster else result.check
         # Not in a table: a command that is wrapped cannot be copied.
-        line = Text.assemble((verdict.value, _STYLES[verdict]), f" {about}: {one.told}")
+        line = Text.assemble((verdict.value, _STYLES[verdict]), f" {about}: {one.message}")
         console.print(line, soft_wrap=True)
-        console.print(Text(f"    {one.todo}"), soft_wrap=True)
+        console.print(Text(f"    {one.remedy}"), soft_wrap=True)
 
 
 def _area(result: Result) -> str:

@@ -6,17 +6,14 @@ publishes the plan. So this needs neither write access to the lake nor Kafka.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
+from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
 from evenlag.errors import JobError, NothingThereError, UsageError
 from evenlag.policy.secrets import SecretRef
 from evenlag.publishing.answers.actors import (
@@ -32,14 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 URL_VARIABLE: Final = "EVENLAG_AIRFLOW_URL"
-TOKEN_VARIABLE: Final = "EVENLAG_AIRFLOW_TOKEN"  # noqa: S105  # the variable's name
-TOKEN_FILE_VARIABLE: Final = "EVENLAG_AIRFLOW_TOKEN_FILE"  # noqa: S105  # as above
+TOKEN_FILE_VARIABLE: Final = "EVENLAG_AIRFLOW_TOKEN_FILE"  # noqa: S105  # the variable's name
 DEFAULT_DAG: Final = "plan_approval"
 TASK: Final = "approve_plan"
 APPROVE: Final = "Approve"
 REJECT: Final = "Reject"
-_TIMEOUT_S: Final = 30.0
-_MAX_DETAIL: Final = 200
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
@@ -49,23 +43,7 @@ class AirflowRequestError(JobError):
     exit_code = 3
 
 
-@dataclass(frozen=True, slots=True)
-class AirflowAccess:
-    """An Airflow and the token of a user of it.
-
-    url: Root URL of its API server.
-    token: The token; never shown.
-    """
-
-    url: str
-    token: str
-
-    def __repr__(self) -> str:
-        """Return the URL only."""
-        return f"AirflowAccess({self.url!r})"
-
-
-def find_access(url: str | None) -> AirflowAccess | None:
+def find_access(url: str | None) -> AirflowRest | None:
     """Return the Airflow that a command answers through; None if none is named."""
     root = (url or os.environ.get(URL_VARIABLE) or "").strip().rstrip("/")
     if not root:
@@ -90,10 +68,10 @@ def find_access(url: str | None) -> AirflowAccess | None:
     # http.client would quote a token that no header can have.
     if _TOKEN.fullmatch(token) is None:
         raise UsageError(f"{name} holds no token: a token is one word of letters, digits and signs")
-    return AirflowAccess(root, token)
+    return AirflowRest(root, token)
 
 
-def answer_request(access: AirflowAccess, request: Mapping[str, Any], *, approve: bool, reason: str) -> Actor:
+def answer_request(airflow: AirflowRest, request: Mapping[str, Any], *, approve: bool, reason: str) -> Actor:
     """Answer an approval request.
 
     Returns the user as Airflow authenticated the token.
@@ -107,53 +85,27 @@ def answer_request(access: AirflowAccess, request: Mapping[str, Any], *, approve
     }
     plan = f"plan {request['plan_id'][:12]}"
     try:
-        answer = _patch(access, path, body)
-    except urllib.error.HTTPError as error:
-        refusal = _refusal(error, access, plan, f"the run {run} of {dag}")
-        raise refusal from error
-    except (OSError, ValueError) as error:
-        raise AirflowRequestError(f"no Airflow answers at {access.url}: {error}") from error
+        answer = airflow.patch(path, body)
+    except AirflowRestError as error:
+        raise _refusal(error, airflow.url, plan, f"the run {run} of {dag}") from error
     user = answer.get("responded_by")
     if not isinstance(user, dict) or "id" not in user:
-        raise AirflowRequestError(f"what answers at {access.url} is no Airflow: it names no user")
+        raise AirflowRequestError(f"what answers at {airflow.url} is no Airflow: it names no user")
     return Actor.of_airflow(user, sent_by_command())
 
 
-def _patch(access: AirflowAccess, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Send a PATCH request; urllib follows no redirect of one, so the token goes to this address only."""
-    headers = {"Authorization": f"Bearer {access.token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(  # noqa: S310  # http(s), by find_access
-        f"{access.url}/api/v2/{path}", json.dumps(body).encode(), headers, method="PATCH"
-    )
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # as above
-        content = json.load(answer)
-    return content if isinstance(content, dict) else {}
-
-
-def _refusal(error: urllib.error.HTTPError, access: AirflowAccess, plan: str, where: str) -> JobError:
-    detail = _detail(error)
-    if error.code == HTTPStatus.UNAUTHORIZED:
-        return AirflowRequestError(
-            f"Airflow at {access.url} refuses the token (401): get a new one from POST /auth/token"
-        )
-    if error.code == HTTPStatus.FORBIDDEN:
-        return NotAnApproverError(f"{plan}: Airflow does not let this user decide: {detail}")
-    if error.code == HTTPStatus.NOT_FOUND:
-        return NothingThereError(f"{plan}: Airflow at {access.url} does not ask about it in {where}")
-    if error.code == HTTPStatus.CONFLICT:
-        return NotWaitingError(f"{plan}: {where} has an answer already")
-    return AirflowRequestError(f"Airflow at {access.url} answers {error.code}: {detail}")
-
-
-def _detail(error: urllib.error.HTTPError) -> str:
-    """The reason that Airflow gives, on one line."""
-    try:
-        content = error.read().decode(errors="replace")
-    except OSError:
-        return "no reason"
-    try:
-        told = json.loads(content)
-        content = str(told["detail"] if isinstance(told, dict) and "detail" in told else told)
-    except ValueError:
-        pass
-    return " ".join(content.split())[:_MAX_DETAIL] or "no reason"
+def _refusal(error: AirflowRestError, url: str, plan: str, where: str) -> JobError:
+    match error.status:
+        case None:
+            return AirflowRequestError(str(error))
+        case HTTPStatus.UNAUTHORIZED:
+            return AirflowRequestError(
+                f"Airflow at {url} refuses the token (401): get a new one from POST /auth/token"
+            )
+        case HTTPStatus.FORBIDDEN:
+            return NotAnApproverError(f"{plan}: Airflow does not let this user decide: {error.detail}")
+        case HTTPStatus.NOT_FOUND:
+            return NothingThereError(f"{plan}: Airflow at {url} does not ask about it in {where}")
+        case HTTPStatus.CONFLICT:
+            return NotWaitingError(f"{plan}: {where} has an answer already")
+    return AirflowRequestError(f"Airflow at {url} answers {error.status}: {error.detail}")

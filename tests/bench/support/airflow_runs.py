@@ -127,7 +127,7 @@ def _run(airflow: Airflow, work: Workload, dag_id: str) -> dict[str, Any]:
     seconds = time.perf_counter() - begin
     if run.state != "success":
         sys.exit(f"the run ended as {run.state}: {run.task_states}")
-    path = f"/api/v2/dags/{dag_id}/dagRuns/{run.run_id}/taskInstances"
+    path = f"dags/{dag_id}/dagRuns/{run.run_id}/taskInstances"
     found = airflow.rest.get(path)["task_instances"]
     tasks = {one["task_id"]: round(one["duration"] or 0, 2) for one in found}
     return {"seconds": round(seconds, 2), "tasks": tasks}

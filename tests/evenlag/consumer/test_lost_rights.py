@@ -16,8 +16,7 @@ from kafka.admin import (
     ResourceType,
 )
 
-from evenlag.doctor.check_plan import Request, gather_lanes, select_lanes
-from evenlag.doctor.runner import run_lanes
+from evenlag.doctor.runner import Request, gather_lanes, run_lanes, select_lanes
 from evenlag.kafka.connection import admin_client
 from evenlag.policy.cluster_settings import ClusterSettings, SnapshotSettings
 from evenlag.publishing.rebalance_trigger.temporary_member import NotAskedError, ask_group
@@ -143,7 +142,7 @@ groups: [{{match: "*", mode: auto}}]
         lanes = gather_lanes(Request(config=folder / "policy.yaml", check_timeout_s=60))
         wanted = select_lanes(lanes, ["permissions"], [])
         results = run_lanes(wanted, check_timeout_s=60, timeout_s=240)
-        return {result.check: one.todo for result in results for one in result.findings if one.todo}
+        return {result.check: one.remedy for result in results for one in result.findings if one.remedy}
 
     line = f"kafka-acls.sh --bootstrap-server {secure.bootstrap_servers} --add --allow-principal '{WHO}' "
     name = f"evenlag-publisher-{broker.cluster_id}-hints"

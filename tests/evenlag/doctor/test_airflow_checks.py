@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.airflow.dag_bundle import dag_texts
+from evenlag.airflow_rest import AirflowRest
 from evenlag.doctor.airflow_checks import (
     airflow_checks,
     check_connection,
     check_dag_files,
     judge_dags,
+    judge_health,
     judge_heartbeat,
     judge_imports,
     judge_pools,
 )
-from evenlag.doctor.airflow_health import judge_health
-from evenlag.doctor.airflow_rest import AirflowRest
 from evenlag.doctor.model import Verdict
 from evenlag.policy.loader import parse_policy
 from tests.evenlag.doctor.verdicts import NOW, worst
@@ -56,15 +56,15 @@ def test_dag_files_of_another_version_are_told(tmp_path: Path) -> None:
     assert worst(check_dag_files(environ)) == "ok"
     (tmp_path / "evenlag_dags" / "lag_rebalance.py").write_text("# older", encoding="utf-8")
     [found] = check_dag_files(environ)
-    assert found.told.endswith("of another version: lag_rebalance.py")
-    assert found.todo == f"evenlag dags install {tmp_path}"
+    assert found.message.endswith("of another version: lag_rebalance.py")
+    assert found.remedy == f"evenlag dags install {tmp_path}"
 
 
 def test_a_dag_file_of_one_s_own_needs_no_installed_files(tmp_path: Path) -> None:
     (tmp_path / "team").mkdir()
     (tmp_path / "team" / "ours.py").write_text("from evenlag.airflow import make_dags\n", encoding="utf-8")
     [found] = check_dag_files({"AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path)})
-    assert (found.verdict, found.told) == (Verdict.OK, f"{tmp_path}/team/ours.py calls make_dags")
+    assert (found.verdict, found.message) == (Verdict.OK, f"{tmp_path}/team/ours.py calls make_dags")
 
 
 @pytest.mark.parametrize(
@@ -81,20 +81,20 @@ def test_a_pool_that_starts_no_task_is_a_failure(
 ) -> None:
     [found] = judge_pools({"default_pool": ["a.publish"], "spark jobs": ["a.observe", "a.decide"]}, slots)
     assert found.verdict.value == verdict
-    assert found.told.startswith(told)
+    assert found.message.startswith(told)
     if verdict == "failed":
-        assert found.todo == "airflow pools set 'spark jobs' 2 evenlag"
-        assert "a.observe and 1 more" in found.told
+        assert found.remedy == "airflow pools set 'spark jobs' 2 evenlag"
+        assert "a.observe and 1 more" in found.message
 
 
 def test_airflow_s_answers_are_judged() -> None:
     healthy = {part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor")}
     assert worst(judge_health(healthy)) == "ok"
     [found] = judge_health(healthy | {"scheduler": {"status": "unhealthy"}})
-    assert found.told == "scheduler is unhealthy"
+    assert found.message == "scheduler is unhealthy"
     assert worst(judge_imports({"import_errors": []})) == "ok"
     broken = {"filename": "lag.py", "stack_trace": "Traceback\n  …\nDagPolicyError: no file\n"}
-    assert judge_imports({"import_errors": [broken]})[0].told == "lag.py: DagPolicyError: no file"
+    assert judge_imports({"import_errors": [broken]})[0].message == "lag.py: DagPolicyError: no file"
     assert worst(judge_dags({"a": False})) == "ok"
     assert worst(judge_dags({"a": True})) == "warning"
     assert worst(judge_dags({"a": None})) == "failed"
@@ -130,12 +130,12 @@ def test_a_policy_that_asks_needs_the_triggerer_of_an_older_airflow(
     [found] = checks["airflow.health"].look()
     assert found.verdict.value == verdict
     if verdict == "failed":
-        assert found.told.endswith("no answer to a request for approval arrives")
-        assert found.todo.endswith("airflow triggerer")
+        assert found.message.endswith("no answer to a request for approval arrives")
+        assert found.remedy.endswith("airflow triggerer")
 
 
 def test_an_airflow_that_is_not_there_fails_what_asks_it() -> None:
     checks = {check.full_name: check for check in airflow_checks(None, "http://127.0.0.1:1", {})}
     [found] = checks["airflow.health"].look()
     assert found.verdict is Verdict.FAILED
-    assert "127.0.0.1:1" in found.told
+    assert "127.0.0.1:1" in found.message

@@ -18,7 +18,7 @@ from evenlag.doctor.group_checks import (
     check_commits,
     check_extra,
     check_unmatched,
-    tell_modes,
+    describe_modes,
 )
 from evenlag.doctor.model import Check, Finding, Lane, Verdict, ok
 from evenlag.doctor.network import judge_expiry, split_server
@@ -59,8 +59,8 @@ def test_a_rule_that_never_holds_is_told_with_its_line(first: str, second: str, 
     found = check_rules(policy(f"- {{{first}}}\n- {{{second}}}\n"))
     assert worst(found) == verdict
     if verdict == "warning":
-        assert "rule 2" in found[0].told
-        assert "(line 8)" in found[0].told
+        assert "rule 2" in found[0].message
+        assert "(line 8)" in found[0].message
 
 
 def test_a_secret_that_is_not_there_and_one_that_all_may_read_are_told_without_a_value(
@@ -74,7 +74,7 @@ def test_a_secret_that_is_not_there_and_one_that_all_may_read_are_told_without_a
     found = check_secrets(policy(kafka=kafka).policy, ["orders"])
     assert sorted(one.verdict.value for one in found) == ["failed", "warning"]
     assert "hush-hush" not in str(found)
-    assert any("NOT_SET" in one.told for one in found)
+    assert any("NOT_SET" in one.message for one in found)
     secret.chmod(0o600)
     monkeypatch.setenv("NOT_SET", "now-it-is")
     assert worst(check_secrets(policy(kafka=kafka).policy, ["orders"])) == "ok"
@@ -86,8 +86,8 @@ def test_a_secret_that_is_not_there_and_one_that_all_may_read_are_told_without_a
 def test_every_dead_bootstrap_server_is_named() -> None:
     found = check_answer(["127.0.0.1:1", "nowhere"])
     assert [one.verdict.value for one in found[:2]] == ["failed", "failed"]
-    assert "127.0.0.1:1" in found[0].told
-    assert "no port" in found[1].told
+    assert "127.0.0.1:1" in found[0].message
+    assert "no port" in found[1].message
 
 
 def test_a_server_is_split_at_its_last_colon() -> None:
@@ -116,7 +116,7 @@ def test_an_old_broker_lacks_what_evenlag_asks() -> None:
     old = {"Metadata": (0, 9), "OffsetFetch": (0, 7), "ListOffsets": (0, 5), "DescribeGroups": (0, 5)}
     found = check_versions(old)
     assert worst(found) == "failed"
-    assert any(one.told.startswith("DescribeCluster is offered up to version none") for one in found)
+    assert any(one.message.startswith("DescribeCluster is offered up to version none") for one in found)
 
 
 # Permissions, topics, groups ------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ def test_the_hint_topic_s_faults_are_told(
     [found] = judge_hint_topic(
         settings, replication_factor=replicas, num_brokers=3, largest_plan_bytes=plan_bytes
     )
-    assert told in found.told
-    assert found.todo
+    assert told in found.message
+    assert found.remedy
 
 
 def test_a_well_made_hint_topic_has_no_fault() -> None:
@@ -169,7 +169,7 @@ def test_the_command_that_repairs_the_hint_topic_is_told() -> None:
         name="hints",
         servers=("a:1", "b:2"),
     )
-    assert found.todo == (
+    assert found.remedy == (
         "kafka-configs.sh --bootstrap-server a:1,b:2 --alter --entity-type topics --entity-name hints "
         "--add-config cleanup.policy=compact"
     )
@@ -185,7 +185,7 @@ def test_records_that_are_not_from_evenlag_are_told() -> None:
         replace(clean, num_compressed=1),
     ):
         assert worst(judge_records(poisoned, 0)) == "warning"
-        assert all(finding.todo for finding in judge_records(poisoned, 0))
+        assert all(finding.remedy for finding in judge_records(poisoned, 0))
 
 
 RULES = """\
@@ -206,14 +206,14 @@ def test_groups_are_held_against_the_rules() -> None:
         "quiet": {"protocol_data": "range", "members": [{}]},
         "other": {"protocol_data": "range", "members": [{}]},
     }
-    assert tell_modes(loaded.policy, "orders", groups) == "1 in observe, 1 in shadow, 5 in auto"
+    assert describe_modes(loaded.policy, "orders", groups) == "1 in observe, 1 in shadow, 5 in auto"
     [deaf] = check_assignors(loaded.policy, "orders", groups)
-    assert deaf.told.endswith("1 of 3 groups in approve or auto would never be hinted: auto-1 (range)")
+    assert deaf.message.endswith("1 of 3 groups in approve or auto would never be hinted: auto-1 (range)")
     [unused] = check_unmatched(loaded, "orders", groups)
-    assert "'slip-of-the-pen'" in unused.told
+    assert "'slip-of-the-pen'" in unused.message
     uncommitted = {"auto-1": 3, "quiet": 9}
     [blind] = check_commits(loaded.policy, "orders", uncommitted)
-    assert blind.told.endswith("the lag of 1 groups is not known: auto-1 (3)")
+    assert blind.message.endswith("the lag of 1 groups is not known: auto-1 (3)")
     assert worst(check_commits(loaded.policy, "orders", {"quiet": 9})) == "ok"
 
 
@@ -221,7 +221,7 @@ def test_the_extra_is_missed_where_hints_are_published_to_brokers() -> None:
     loaded = policy(RULES)
     groups = {"auto-1": {"group_type": "consumer"}, "quiet": {"group_type": "consumer"}, "auto-2": {}}
     [missing] = check_extra(loaded.policy, "orders", groups, is_installed=False)
-    assert (missing.verdict, "auto-1" in missing.told, "quiet" in missing.told) == (
+    assert (missing.verdict, "auto-1" in missing.message, "quiet" in missing.message) == (
         Verdict.WARNING,
         True,
         False,
@@ -231,7 +231,9 @@ def test_the_extra_is_missed_where_hints_are_published_to_brokers() -> None:
     for is_installed in (False, True):
         [chosen] = check_extra(never.policy, "orders", groups, is_installed=is_installed)
         assert chosen.verdict is Verdict.OK
-        assert chosen.told.startswith("temporary_member_after_s is null: 1 groups of the consumer protocol")
+        assert chosen.message.startswith(
+            "temporary_member_after_s is null: 1 groups of the consumer protocol"
+        )
     assert worst(check_extra(loaded.policy, "orders", {"auto-2": {}}, is_installed=False)) == "skipped"
 
 
@@ -250,9 +252,9 @@ def test_groups_that_the_temporary_member_may_not_join_are_named() -> None:
     grants = Grants(("b:9092",), "User:evenlag")
     [missing] = check_joins(loaded.policy, "orders", groups, grants)
     assert missing.verdict is Verdict.WARNING
-    assert "1 groups" in missing.told
-    assert "auto-1" in missing.told
-    assert missing.todo == (
+    assert "1 groups" in missing.message
+    assert "auto-1" in missing.message
+    assert missing.remedy == (
         "kafka-acls.sh --bootstrap-server b:9092 --add --allow-principal 'User:evenlag' --operation Read "
         "--group auto-1, or set temporary_member_after_s: null"
     )
@@ -295,5 +297,5 @@ def test_all_checks_are_done_whatever_one_of_them_does(monkeypatch: pytest.Monke
         "b.breaks": "failed",
         "b.after": "ok",
     }
-    assert "the wire is cut" in results["b.breaks"].findings[0].told
-    assert results["a.after"].findings[0].told == "a.hangs did not answer before it"
+    assert "the wire is cut" in results["b.breaks"].findings[0].message
+    assert results["a.after"].findings[0].message == "a.hangs did not answer before it"

@@ -26,8 +26,8 @@ def test_keys_are_told_by_their_ids_so_that_two_processes_can_be_compared(
     policy = parse_policy(POLICY, environ={}).policy
     (found,) = check_secrets(policy, ["orders"])
     wanted = hmac.new(key.encode(), b"evenlag key id v1\x00", hashlib.sha256).hexdigest()[:16]
-    assert found.told == f"1 secrets are there; ids of keys: clusters.orders.approval_key {wanted}"
+    assert found.message == f"1 secrets are there; ids of keys: clusters.orders.approval_key {wanted}"
     assert key not in str(found)
     monkeypatch.setenv("KEY", "too short")
     (found,) = check_secrets(policy, ["orders"])
-    assert "has 9 bytes: give at least 32" in found.told
+    assert "has 9 bytes: give at least 32" in found.message

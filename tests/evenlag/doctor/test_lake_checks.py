@@ -68,8 +68,8 @@ def test_attempts_that_nobody_finished_are_counted_from_the_files_statistics(tmp
     write_rows(lake, SNAPSHOTS, [marker])
     [found] = check_unfinished(LakeReader(str(lake)), NOW)
     assert found.verdict is Verdict.WARNING
-    assert found.told.startswith("1 attempts")
-    assert "bbbbbbbb" in found.told
+    assert found.message.startswith("1 attempts")
+    assert "bbbbbbbb" in found.message
     assert worst(judge_unfinished(["20261122T015500000Z-cccccccc"], NOW)) == "ok"
 
 

@@ -7,10 +7,12 @@ import socket
 
 import pytest
 
-from evenlag.doctor.connect_checks import check_connect, find_remote, judge_check
 from evenlag.doctor.spark_checks import (
+    check_connect,
     check_master,
     check_packages,
+    find_remote,
+    judge_check,
     judge_jars,
     judge_java,
     judge_python,
@@ -50,7 +52,7 @@ def test_a_spark_master_is_knocked_at() -> None:
     connection = '{"conn_type": "spark", "host": "spark://127.0.0.1", "port": 1}'
     found = check_master({"AIRFLOW_CONN_SPARK_DEFAULT": connection})
     assert worst(found) == "failed"
-    assert "127.0.0.1:1" in found[0].told
+    assert "127.0.0.1:1" in found[0].message
     assert worst(check_master({"EVENLAG_SPARK_MASTER": "local[*]"})) == "ok"
     assert worst(check_master({})) == "skipped"
 
@@ -92,7 +94,7 @@ def test_a_connect_server_that_does_not_answer_is_told_at_once() -> None:
     environ = {"EVENLAG_SPARK_REMOTE": "sc://127.0.0.1:1"}
     [found] = check_connect(environ)
     assert worst([found]) == "failed"
-    assert found.told.startswith("sc://127.0.0.1:1: ")
+    assert found.message.startswith("sc://127.0.0.1:1: ")
     assert worst(check_connect({"EVENLAG_SPARK_REMOTE": "http://127.0.0.1:1"})) == "failed"
     assert worst(check_connect({})) == "skipped"
     assert worst(check_master(environ)) == "skipped"
@@ -104,15 +106,15 @@ def test_an_interpreter_of_the_jobs_that_is_not_there_is_told() -> None:
         environ = {"EVENLAG_SPARK_REMOTE": address, "EVENLAG_SPARK_PYTHON": "/nowhere/python"}
         [found] = check_connect(environ)
     assert worst([found]) == "failed"
-    assert found.told.startswith("/nowhere/python does not start")
+    assert found.message.startswith("/nowhere/python does not start")
 
 
 def test_the_server_s_own_check_decides() -> None:
     line = "2026-11-23 02:11:16.465Z INFO spark_jobs.connect_server: the server answers\n"
     [found] = judge_check("sc://h", 0, line)
-    assert (worst([found]), found.told) == ("ok", "sc://h: the server answers")
+    assert (worst([found]), found.message) == ("ok", "sc://h: the server answers")
     [found] = judge_check("sc://h", 2, "Traceback\nthe server runs other code\n")
-    assert (worst([found]), found.told) == ("failed", "sc://h: the server runs other code")
+    assert (worst([found]), found.message) == ("failed", "sc://h: the server runs other code")
     assert worst(judge_check("sc://h", 1, "python: No module named spark_jobs")) == "skipped"
 
 

@@ -19,5 +19,5 @@ NOW = datetime(2026, 11, 22, 2, tzinfo=UTC)
 def worst(found: Sequence[Finding]) -> str:
     """Return the worst verdict of findings, after a check that all faults say what to do."""
     assert found
-    assert all(one.todo for one in found if one.verdict.rank >= Verdict.WARNING.rank), "it says what to do"
+    assert all(one.remedy for one in found if one.verdict.rank >= Verdict.WARNING.rank), "it says what to do"
     return max((one.verdict for one in found), key=lambda one: one.rank).value

@@ -29,7 +29,7 @@ def test_the_doctor_warns_of_a_newest_snapshot_that_fails_a_check(tmp_path: Path
         write_rows(lake, QUALITY_RESULTS, [head | {"check_name": "one_owner"} | verdict])
         [found] = check_quality(reader)
         assert found.verdict is (Verdict.OK if passed else Verdict.WARNING)
-    assert found.told.endswith("fails 1 of 1 checks: one_owner: 2 partitions have two owners")
+    assert found.message.endswith("fails 1 of 1 checks: one_owner: 2 partitions have two owners")
 
 
 def test_failures_are_listed_by_table_without_completeness_which_has_an_alert_of_its_own() -> None:

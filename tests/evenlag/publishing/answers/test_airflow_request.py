@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from evenlag.airflow_rest import AirflowRest, AirflowRestError
 from evenlag.enums import Channel
 from evenlag.errors import JobError, UsageError
-from evenlag.publishing.answers.airflow_request import AirflowAccess, answer_request, find_access
+from evenlag.publishing.answers.airflow_request import answer_request, find_access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,8 +90,8 @@ def test_the_token_and_the_reason_reach_the_request_of_the_plan(
         (409, b"{}", 2, "has an answer already"),
         (422, b'{"detail": [{"msg": "Field required"}]}', 3, "answers 422: [{'msg': 'Field required'}]"),
         (500, b"\xff<html>" + b"x" * 9000, 3, "answers 500: "),
-        (302, b"", 3, "answers 302: no reason"),
-        (308, b"", 3, "answers 308: no reason"),
+        (302, b"", 3, "answers 302: redirects to http://"),
+        (308, b"", 3, "answers 308: redirects to http://"),
         (200, b"<html>a login page</html>", 3, "no Airflow answers at"),
         (200, b"[]", 3, "what answers at"),
     ],
@@ -100,7 +101,7 @@ def test_each_refusal_is_one_line_with_its_exit_code_and_without_the_token(
 ) -> None:
     _Handler.status, _Handler.content = status, content
     with pytest.raises(JobError) as caught:
-        answer_request(AirflowAccess(server, TOKEN), REQUEST, approve=False, reason="no")
+        answer_request(AirflowRest(server, TOKEN), REQUEST, approve=False, reason="no")
     told = str(caught.value)
     assert (caught.value.exit_code, message in told) == (exit_code, True), told
     assert len(told) < 400
@@ -110,8 +111,23 @@ def test_each_refusal_is_one_line_with_its_exit_code_and_without_the_token(
     assert [path for _, path, *_ in _Handler.seen if path == "/elsewhere"] == []
 
 
+@pytest.mark.parametrize("status", [302, 307, 308])
+def test_a_get_request_carries_the_token_to_no_redirect(server: str, status: int) -> None:
+    _Handler.status, _Handler.content = status, b""
+    with pytest.raises(AirflowRestError, match="redirects to") as caught:
+        AirflowRest(server, TOKEN).get("version")
+    assert caught.value.status == status
+    assert [path for _, path, *_ in _Handler.seen] == ["/api/v2/version"]
+
+
+def test_only_http_is_an_address(tmp_path: Path) -> None:
+    (tmp_path / "version").write_text("{}", encoding="utf-8")
+    with pytest.raises(AirflowRestError, match="is no address"):
+        AirflowRest(f"file://{tmp_path}").get("/version")
+
+
 def test_nobody_answers(server: str) -> None:
-    closed = AirflowAccess("http://127.0.0.1:1", TOKEN)
+    closed = AirflowRest("http://127.0.0.1:1", TOKEN)
     assert server
     with pytest.raises(JobError, match=r"no Airflow answers at http://127\.0\.0\.1:1") as caught:
         answer_request(closed, REQUEST, approve=True, reason="yes")
@@ -140,7 +156,9 @@ def test_the_token_comes_from_the_environment_or_a_file_and_is_never_quoted(
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n", encoding="utf-8")
     monkeypatch.setenv("EVENLAG_AIRFLOW_TOKEN_FILE", str(file))
-    assert find_access(None) == AirflowAccess("https://airflow/af", TOKEN)
+    access = find_access(None)
+    assert access is not None
+    assert (access.url, access.token) == ("https://airflow/af", TOKEN)
     for wrong in (f"{TOKEN}\nX-Evil: 1", f"{TOKEN} {TOKEN}", "t\N{LATIN SMALL LETTER O WITH DIAERESIS}ken"):
         file.write_text(wrong, encoding="utf-8")
         with pytest.raises(UsageError, match="EVENLAG_AIRFLOW_TOKEN_FILE holds no token") as caught:
