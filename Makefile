@@ -58,9 +58,12 @@ airflow: $(STAMP) ## Start the sandbox's broker, a workload and Airflow; Ctrl-C 
 	@$(BIN)/python -m sandbox.demo.airflow
 
 # The tests start hundreds of processes, which would compile the same modules, where that variable is set.
-.PHONY: test
-test: $(STAMP) ## Run all tests, with a real broker, Spark and Delta
+.PHONY: test test-all
+test: $(STAMP) ## Run the tests of a contributor and of CI, with a real broker, Spark, Delta and Airflow (ten minutes)
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-all: $(STAMP) ## Run all tests but the soak: also S3, containers, Connect, failover, old versions; the gate of a release
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --extended $(PYTEST_ARGS)
 
 .PHONY: soak
 soak: $(STAMP) ## Run the long tests (hours): growth over 300 cycles, three brokers ten times, fifty members, more of the audit

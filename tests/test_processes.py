@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fixtures.processes import LONGEST_FIRST, NUM_PROCESSES, next_unit, work_units
+from tests.support.fixtures.processes import DURATIONS, NUM_PROCESSES, next_unit, work_units
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFTEST = """
@@ -39,6 +40,7 @@ FILES = {
     "test_second.py": "def test_four(): pass\ndef test_five(): pass\ndef test_six(): pass\n",
     "test_third.py": "def test_seven(): pass\ndef test_eight(through_another): assert 0\n",
     "test_fourth.py": "import pytest\n@pytest.mark.parametrize('x', ['a@b'])\ndef test_nine(x): assert 0\n",
+    "test_fifth.py": "import pytest\n@pytest.mark.extended\ndef test_ten(): pass\n",
 }
 
 
@@ -89,6 +91,7 @@ def test_the_whole_suite_runs_in_several_processes_and_a_shared_fixture_in_one(s
     lines, where, num_starts = run(suite, *several, "--durations=0", "-vv")
 
     assert num_starts == 1
+    assert "test_fifth" not in where
     assert where["test_first"] == where["test_third"] == where["costly"]
     assert all(len(processes) == 1 for processes in where.values())
     assert set.union(*where.values()) == {f"gw{number}" for number in range(NUM_PROCESSES)}
@@ -106,6 +109,12 @@ def test_a_part_runs_in_this_process(part: list[str], suite: Path) -> None:
     assert set.union(*where.values()) == {"here"}
 
 
+@pytest.mark.parametrize("arguments", [["--extended"], ["suite/test_fifth.py"]])
+def test_extended_tests_run_if_they_are_asked_for(arguments: list[str], suite: Path) -> None:
+    _, where, _ = run(suite, "-n2", *arguments)
+    assert "test_fifth" in where
+
+
 def test_files_are_joined_also_by_way_of_others() -> None:
     fixtures = {"a": {"x"}, "b": {"y"}, "c": set[str](), "d": {"z"}, "e": {"x", "y"}, "f": {"z"}}
     assert work_units(fixtures) == {"a": "a", "b": "a", "c": "c", "d": "d", "e": "a", "f": "d"}
@@ -120,6 +129,6 @@ def test_two_processes_begin_with_spark_and_the_third_starts_no_session_before_i
     assert next_unit(["a"], {"b"}, process) == "a"
 
 
-@pytest.mark.parametrize("file", LONGEST_FIRST)
-def test_the_long_files_exist(file: str) -> None:
-    assert (ROOT / file).is_file()
+def test_durations_are_those_of_files_that_exist() -> None:
+    stored = json.loads(DURATIONS.read_text(encoding="utf-8"))
+    assert [file for file in stored if not (ROOT / file).is_file()] == []
