@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
     from sandbox.kafka.broker import Broker
 
-pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.airflow,
+    pytest.mark.broker,
+    pytest.mark.jvm,
+    pytest.mark.timeout(900),
+]
 
 CLUSTER = "sandbox"
 PASSWORD = "a-password-that-no-table-may-hold"

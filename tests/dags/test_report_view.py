@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.browser import Browser
     from tests.support.live_plan import LiveGroup
 
-pytestmark = [pytest.mark.airflow, pytest.mark.broker]
+pytestmark = [pytest.mark.extended, pytest.mark.airflow, pytest.mark.broker]
 
 
 @pytest.fixture(scope="module")

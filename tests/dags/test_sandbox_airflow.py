@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from sandbox.airflow.instance import Airflow
     from tests.support.live_plan import LiveGroup
 
+pytestmark = pytest.mark.extended
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 KEEPER = REPOSITORY / "sandbox" / "subreaper.py"
 # How long the keeper waits for the deaf.

@@ -60,7 +60,13 @@ task.pre_execute(context)
 type(task).execute.__wrapped__(task, context)
 """
 
-pytestmark = [pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.airflow,
+    pytest.mark.broker,
+    pytest.mark.jvm,
+    pytest.mark.timeout(1800),
+]
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from tests.support.containers.compose_file import Service
 
+pytestmark = pytest.mark.extended
+
 OVERLAY = ROOT / "docker" / "compose.plugin.yaml"
 
 

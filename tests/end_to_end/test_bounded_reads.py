@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
     from evenlag.lake.tables import Table
 
+pytestmark = pytest.mark.extended
+
 DAYS: Final = 130
 SHAPE: Final = Shape(groups=3, partitions=4, members=2, step_s=3_600)
 # Whatever is older lies in a month that no bound reaches.

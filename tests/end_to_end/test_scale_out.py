@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from sandbox.kafka.broker import Broker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 # Far from the 1.5 to 1.8 of newcomers that get only what is free.
 _ALLOWED_WHEN_LATE = 1.3

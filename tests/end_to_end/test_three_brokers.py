@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TRANSACTIONS: Final = "__transaction_state"
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 
 def move_transaction_coordinator(cluster: Cluster, settings: ClusterSettings, node_id: int) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from assignor_core.hint import HintPayload
     from tests.support.java_client.group import JavaGroup
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 
 def settings_of(group: JavaGroup) -> ClusterSettings:  # noqa: F811

@@ -22,7 +22,7 @@ from tests.recorded.truth import done, holders
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 NEEDED = frozenset({"snapshots", "members", "offsets", "plans", "plan_assignments", "plan_events"})
 # From the broker's word to the listener's: a rebalance of this group took up to this long on that machine.

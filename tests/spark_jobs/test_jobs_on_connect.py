@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from sandbox.spark.connect_server import ConnectServer
     from tests.support.lakes.audit_histories import Reading
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 # A policy file refuses such a name, but rows in the lake may have it.
 HOSTILE = "c' OR cluster <> '\\` --"

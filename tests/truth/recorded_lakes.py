@@ -12,7 +12,12 @@ import json
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 FOLDER: Final = Path(__file__).resolve().parent / "lakes"
 _SUFFIX: Final = ".tar.xz"
@@ -41,6 +46,11 @@ class RecordedLake:
 def names() -> tuple[str, ...]:
     """Return the names of the recorded lakes."""
     return tuple(sorted(path.name.removesuffix(_SUFFIX) for path in FOLDER.glob(f"*{_SUFFIX}")))
+
+
+def each_lake() -> list[ParameterSet]:
+    """Return the names as parameters of a test: ``make test`` takes the lake with most kinds of rows."""
+    return [pytest.param(name, marks=[] if name == "foreign" else pytest.mark.extended) for name in names()]
 
 
 def extract(name: str, target: Path) -> RecordedLake:

@@ -12,7 +12,7 @@ import pytest
 from sandbox.command_in_process import run_in_process
 from tests.support.journal_owners import owners
 from tests.truth.oracle.lake_rows import LakeRows
-from tests.truth.recorded_lakes import names
+from tests.truth.recorded_lakes import each_lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,7 +74,7 @@ def _check_certain(
     return 1
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", each_lake())
 def test_named_owners_are_those_that_noted_it(
     name: str, recorded_lake: Callable[[str], RecordedLake]
 ) -> None:

@@ -14,7 +14,7 @@ from tests.truth.oracle.check_lake import AUDIT_PARTS, PARTS, check_part
 from tests.truth.oracle.checks import Checks
 from tests.truth.oracle.lake_rows import LakeRows
 from tests.truth.oracle.session import Session
-from tests.truth.recorded_lakes import names
+from tests.truth.recorded_lakes import each_lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ def rows_of(recorded_lake: Callable[[str], RecordedLake]) -> Callable[[str], lis
 
 
 @pytest.mark.parametrize("part", [*PARTS, *AUDIT_PARTS], ids=lambda part: part[0].replace(" ", "_"))
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", each_lake())
 def test_a_command_shows_what_the_lake_holds(
     name: str, part: Part, rows_of: Callable[[str], list[LakeRows]], tmp_path: Path
 ) -> None:

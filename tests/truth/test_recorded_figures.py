@@ -18,7 +18,7 @@ from tests.truth.counts import add_counts
 from tests.truth.oracle.checks import Checks
 from tests.truth.oracle.expected import figures as expect_figures
 from tests.truth.oracle.lake_rows import LakeRows
-from tests.truth.recorded_lakes import names
+from tests.truth.recorded_lakes import each_lake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ _MEMBER = re.compile(r"^\| (.+?) \| [█▏▎▍▌▋▊▉]* \| ([\d,]+|not k
                      r" [█▏▎▍▌▋▊▉]* \| ([\d,]+|not known|≥ [\d,]+) \|$", re.MULTILINE)  # fmt: skip
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=each_lake())
 def lake(request: pytest.FixtureRequest, recorded_lake: Callable[[str], RecordedLake]) -> RecordedLake:
     return recorded_lake(request.param)
 

@@ -14,6 +14,8 @@ from tests.versions.suites import KAFKAS, QUICK, SUITES, run
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.mark.broker
 def test_the_oldest_kafka_is_read_checked_and_followed(tmp_path: Path) -> None:

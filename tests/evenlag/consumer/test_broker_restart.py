@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 
 def test_a_killed_broker_comes_back_to_a_group_that_keeps_its_hint_and_takes_the_next(tmp_path: Path) -> None:

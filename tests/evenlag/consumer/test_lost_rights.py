@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 WHO = "User:sandbox"
 
 

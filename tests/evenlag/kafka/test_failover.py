@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from evenlag.kafka.cluster_reader import ClusterSnapshot
     from sandbox.kafka.cluster import Cluster
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 GROUPS = [f"group-{number}" for number in range(8)]
 KNOWN = dict.fromkeys(GROUPS, "classic")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.command import Evenlag
     from tests.support.secured_broker import SecuredBroker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 CLUSTER = (ResourceType.CLUSTER, "kafka-cluster")
 GROUPS = (ResourceType.GROUP, "*")

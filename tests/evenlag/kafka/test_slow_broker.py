@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from evenlag.kafka.cluster_reader import ClusterSnapshot
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 TOPIC, NUM_PARTITIONS, NUM_GROUPS = "orders", 12, 8
 GROUPS = [f"group-{number}" for number in range(NUM_GROUPS)]

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.races.contests import CONTESTS
 from tests.support.races.run import run_races
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from tests.support.s3.server import S3Server
+
+pytestmark = pytest.mark.extended
 
 NUM_RACES = 10
 

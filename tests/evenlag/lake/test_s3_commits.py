@@ -16,6 +16,8 @@ from tests.support.s3.lost_answers import losing_proxy
 if TYPE_CHECKING:
     from tests.support.s3.server import S3Server
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.mark.parametrize("variables", [{}, {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}], ids=["default", "unsafe"])
 def test_each_commit_is_a_put_on_condition_and_one_whose_answer_was_lost_is_found(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.evenlag.overview.conftest import Site
     from tests.support.fixtures.browser import Browser
 
+pytestmark = pytest.mark.extended
+
 COLOURS = """
 const seen = each => each.getBoundingClientRect().width > 1;
 const paper = each => { for (let at = each; at; at = at.parentElement) {

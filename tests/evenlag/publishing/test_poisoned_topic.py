@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sandbox.kafka.broker import Broker
     from tests.support.fixtures.command import Evenlag
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 POISON = 2**63 - 2
 MEGABYTE = 1024 * 1024

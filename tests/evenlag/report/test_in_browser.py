@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tests.support.fixtures.browser import Browser
 
+pytestmark = pytest.mark.extended
+
 WIDTHS = (360, 1280)
 SCHEMES = ("light", "dark")
 READABLE = 4.5  # the contrast that WCAG 2 asks of text, at level AA

@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(900)]
 
 TOKEN = "s3cret-of-the-test"
 CHECK = "spark_jobs.connect_server"

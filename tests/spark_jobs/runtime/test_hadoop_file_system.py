@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 SLOT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MOUNT = "fs.viewfs.mounttable.evenlag.link./srv"

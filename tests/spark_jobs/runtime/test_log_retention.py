@@ -20,7 +20,7 @@ from tests.support.spark_tables import append_with_id
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 INTERVAL = COMMITS_PER_CHECKPOINT
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.support.s3.server import S3Server
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 CONDITIONAL = "evenlag.storage.S3ConditionalLogStore"
 BUCKET = "log-store"

@@ -27,7 +27,7 @@ from tests.truth.oracle.delta_files import read_rows
 if TYPE_CHECKING:
     from datetime import date
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 CLUSTERS = ("north", "o'st", "south")
 DAYS = (DAY, DAY + timedelta(days=1))

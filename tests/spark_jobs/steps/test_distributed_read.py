@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sandbox.kafka.broker import Broker
     from spark_jobs.runtime.delta_lake import Lake
 
-pytestmark = [pytest.mark.broker, pytest.mark.jvm]
+pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm]
 
 SLOT = datetime(2026, 11, 21, 13, 5, tzinfo=UTC)
 NUM_ROWS = {"offsets": 12, "commits": 36, "members": 3}

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.tables import Table
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 RESULTS = (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS, GATE_RESULTS, PLAN_EVENTS, OUTCOMES, PLAN_EVALUATIONS)
 

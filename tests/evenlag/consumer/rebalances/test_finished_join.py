@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.support.hints import Runner
 
+pytestmark = pytest.mark.extended
+
 # Longer than a join and a sync take: nearly each of them ends while nobody polls.
 _PROCESSING_S = 0.1
 

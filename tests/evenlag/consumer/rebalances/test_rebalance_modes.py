@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 
 def numbers(runners: list[Runner]) -> list[list[int]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sandbox.kafka.broker import Broker
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 NUM_PARTITIONS = 4
 
 
