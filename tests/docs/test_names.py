@@ -39,7 +39,6 @@ OF_OTHERS = {
     "control_events": "docs/adr/0054: a table that development versions wrote",
     "delta_scan": "a function of DuckDB",
     "depends_on": "a key of Compose files",
-    "edge_s": "a field of docs/bench/speed.json",
     "max_active_runs": "a setting of Airflow's",
     "on_failure_callback": "a hook of Airflow's",
     "scan_delta": "a function of Polars",
