@@ -19,13 +19,11 @@ _INTRODUCTION: Final = """\
 This page is generated from `evenlag/quality/checks.py` by `python -m evenlag.quality.checks_reference`; a
 test compares the two.
 
-Gates judge plans ([gates](gates.md)). Checks judge the data that plans are made from. `observe` checks each
-snapshot after it is written: it aggregates the snapshot's tables to one row of numbers, and Great
-Expectations evaluates two suites for that row. The rows of a small snapshot are in memory at that time, so
-the checks read only the offsets of the snapshot before. A large snapshot is read in batches of groups.
-
-The verdicts are rows of the table `quality_results`, one per check and snapshot, with the observed value,
-the limit and a message. A snapshot is checked once; a repeat keeps the verdicts.
+[Gates](gates.md) judge plans; checks judge the data that plans are made from. `observe` aggregates each
+snapshot that it has written to one row of numbers, and Great Expectations evaluates two suites for that row.
+The verdicts are rows of the table `quality_results`, with the observed value, the limit and a message, and
+[Data Docs](how-to/data-docs.md) show them run by run. A snapshot is checked once; a repeat keeps the
+verdicts.
 """
 _BRONZE: Final = """\
 ## The suite `bronze`: what the brokers answered
@@ -49,26 +47,17 @@ clusters:
 ```
 
 - `warn`: the failure is recorded, logged, shown by `evenlag doctor` (`lake.quality`) and raises the alert
-  `INVALID_DATA` for its table; `snapshot_complete` has the alert `INCOMPLETE_SNAPSHOT`. Groups are planned,
-  and each plan has to pass its gates.
-- `stop`: as `warn`, and `decide` plans no group of the cluster from this snapshot. A failure of
-  `one_owner` does not: only a group whose members own a partition together gets no plan. The step succeeds,
-  with `stopped` and the reasons in its summary (the log, the table `runs`, `evenlag run`): plans that were
-  approved earlier are still published or expire, and the next snapshot is judged again. A decision that is
-  on record is kept. If the checks themselves cannot run, the step ends with an error, and nothing is planned;
-  under `warn` that is an error in the log of `observe`.
-
-The other checks are about the snapshot, not about one group. Use `stop` for a cluster whose snapshots
-normally pass; `quality_results` shows whether they do.
+  `INVALID_DATA` for its table (`snapshot_complete`: `INCOMPLETE_SNAPSHOT`). Groups are planned, and each plan
+  has to pass its gates. Checks that cannot run are an error in the log.
+- `stop`: as `warn`, and `decide` plans no group of the cluster from this snapshot; a failure of `one_owner`
+  excludes only the groups concerned. The step succeeds, with `stopped` and the reasons in its summary: plans
+  that were approved earlier are still published or expire. A decision on record is kept. If the checks
+  cannot run, the step ends with an error, and nothing is planned. Use it for a cluster whose snapshots
+  normally pass.
 
 A high watermark that falls within a topic id means that records are gone (an unclean leader election), or
-that another cluster answered. A topic that is deleted and created again has another topic id and begins
-again. The log start offset may go back when a follower takes over, so no check compares it.
-
-## The pages
-
-The Data Docs show these verdicts, and those of the gates, run by run: see
-[Data Docs](how-to/data-docs.md).
+that another cluster answered. The log start offset may go back when a follower takes over, so no check
+compares it.
 """
 
 
