@@ -54,8 +54,8 @@ def parse_problem(text: str) -> Problem:
     except UnicodeEncodeError as error:
         raise ProblemError(f"not UTF-8: character {error.start + 1} is no text") from error
     except (ValueError, RecursionError) as error:
-        told = "it nests too deeply" if isinstance(error, RecursionError) else f"{error!s:.200}"
-        raise ProblemError(f"no JSON: {told}") from error
+        reason = "it nests too deeply" if isinstance(error, RecursionError) else f"{error!s:.200}"
+        raise ProblemError(f"no JSON: {reason}") from error
     return read_problem(content)
 
 

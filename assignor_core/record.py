@@ -201,8 +201,8 @@ def check_number(number: object, what: str, *, low: int = 0, high: int = MAX_NUM
     """
     if type(number) is not int or not low <= number <= high:
         # Not the number itself: to write out a huge one takes long, and Python refuses it.
-        told = f"{number}" if type(number) is int and abs(number) < 2**64 else type(number).__name__
-        raise HintFormatError(f"the {what} is no whole number from {low} to {high}: {told}")
+        shown = f"{number}" if type(number) is int and abs(number) < 2**64 else type(number).__name__
+        raise HintFormatError(f"the {what} is no whole number from {low} to {high}: {shown}")
     return number
 
 

@@ -175,8 +175,8 @@ def at_least_of(value: float | None, num_unknown: int | None, num_partitions: in
     """
     if not num_unknown:
         return number(value)
-    told = NOTHING if value is None else f"at least {number(value)}"
-    return f"{told} ({_unknown(num_unknown, num_partitions)})"
+    bound = NOTHING if value is None else f"at least {number(value)}"
+    return f"{bound} ({_unknown(num_unknown, num_partitions)})"
 
 
 def exact_of(

@@ -131,7 +131,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""
-        told: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -139,8 +139,8 @@ class JsonFormatter(logging.Formatter):
             **_fields_of(record),
         }
         if text := self._exception(record):
-            told["exception"] = text
-        return json.dumps(told, default=str)
+            entry["exception"] = text
+        return json.dumps(entry, default=str)
 
     def _exception(self, record: logging.LogRecord) -> str | None:
         if record.exc_text:
@@ -223,8 +223,8 @@ def _escape(record: logging.LogRecord) -> bool:
 def _fields_of(record: logging.LogRecord) -> dict[str, str]:
     """Context fields of a record: its own ``extra`` overrides the scope's."""
     around = present_fields()
-    told = {name: getattr(record, name, None) or around.get(name) for name in FIELDS}
-    return {name: redact(str(value)) for name, value in told.items() if value is not None}
+    known = {name: getattr(record, name, None) or around.get(name) for name in FIELDS}
+    return {name: redact(str(value)) for name, value in known.items() if value is not None}
 
 
 @contextmanager

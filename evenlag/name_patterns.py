@@ -42,8 +42,10 @@ def compile_expression(expression: str) -> Any:
     try:
         return re2.compile(expression, options)
     except re2.error as error:
-        told = error.args[0]
-        raise ValueError(told.decode(errors="replace") if isinstance(told, bytes) else str(told)) from None
+        reason = error.args[0]
+        raise ValueError(
+            reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        ) from None
 
 
 def is_expression(pattern: str) -> bool:

@@ -18,7 +18,7 @@ BLOT: Final = "***"
 _MIN_LENGTH: Final = 4
 
 _secrets: set[str] = set()
-_told: list[Callable[[str], object]] = []
+_listeners: list[Callable[[str], object]] = []
 _pattern: re.Pattern[str] | None = None
 
 
@@ -30,7 +30,7 @@ def remember_secret(value: str) -> None:
     _secrets.update({value, repr(value)[1:-1], json.dumps(value)[1:-1]})
     # The longest first: one secret may be the prefix of another.
     _pattern = re.compile("|".join(map(re.escape, sorted(_secrets, key=lambda text: (-len(text), text)))))
-    for tell in _told:
+    for tell in _listeners:
         tell(value)
 
 
@@ -39,8 +39,8 @@ def tell_secrets(tell: Callable[[str], object]) -> None:
 
     tell: Called with each value. A repeated call with the same function forwards the known values again.
     """
-    if tell not in _told:
-        _told.append(tell)
+    if tell not in _listeners:
+        _listeners.append(tell)
     for value in sorted(_secrets):
         tell(value)
 

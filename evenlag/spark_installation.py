@@ -80,16 +80,16 @@ def class_archive() -> Path | None:
     if os.environ.get(ARCHIVE_VARIABLE) == "off" or java is None or not (spark and spark.origin and delta):
         return None
     folder = Path(spark.origin).resolve().parent / "jars"
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     try:
         for file in (java, *delta, *sorted(folder.glob("*.jar"))):
             status = file.stat()
-            told.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     except OSError:
         # A file is being replaced: Spark itself reports what it lacks.
         return None
     where = hashlib.sha256(str(folder).encode()).hexdigest()
-    return jars_folder() / f"classes-{where[:8]}-{told.hexdigest()[:16]}.jsa"
+    return jars_folder() / f"classes-{where[:8]}-{digest.hexdigest()[:16]}.jsa"
 
 
 def _java() -> Path | None:

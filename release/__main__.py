@@ -79,12 +79,12 @@ def _licences() -> int:
     names = {pin.name for pin in locked(project)}
     known = package_licences(names)
     jars = jar_components(project.text("sandbox/jars.sha256"), "spark", read_rules().jars)
-    told = {name: known.get(name) for name in names}
-    told |= {f"{jar.purl.split('/')[1]}:{jar.name}": jar.licence for jar in jars}
-    problems = check_licences(told)
+    licences = {name: known.get(name) for name in names}
+    licences |= {f"{jar.purl.split('/')[1]}:{jar.name}": jar.licence for jar in jars}
+    problems = check_licences(licences)
     for problem in problems:
         print(problem, file=sys.stderr)
-    print(f"licences: {len(told)} components, {len(problems)} problems")
+    print(f"licences: {len(licences)} components, {len(problems)} problems")
     return 1 if problems else 0
 
 

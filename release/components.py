@@ -92,17 +92,17 @@ def read_lock(text: str) -> tuple[Pin, ...]:
 def _parents(lines: Iterable[str]) -> Iterator[str]:
     is_via = False
     for line in lines:
-        told = line.strip()
-        if told.startswith("# via"):
-            is_via, told = True, told.removeprefix("# via").strip()
-        elif is_via and told.startswith("#"):
-            told = told.removeprefix("#").strip()
+        comment = line.strip()
+        if comment.startswith("# via"):
+            is_via, comment = True, comment.removeprefix("# via").strip()
+        elif is_via and comment.startswith("#"):
+            comment = comment.removeprefix("#").strip()
         else:
             continue
-        if told == _SELF:
+        if comment == _SELF:
             yield "evenlag"
-        elif told:
-            yield normalized(told.partition(" ")[0])
+        elif comment:
+            yield normalized(comment.partition(" ")[0])
 
 
 def closure(pins: Iterable[Pin], roots: Iterable[str]) -> tuple[Pin, ...]:

@@ -104,16 +104,18 @@ def package_licences(names: Iterable[str], rules: Rules | None = None) -> dict[s
 
 def _of_metadata(name: str) -> str | None:
     try:
-        told = metadata.metadata(name)
+        fields = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return None
-    if expression := told.get_all("License-Expression"):
+    if expression := fields.get_all("License-Expression"):
         return str(expression[0])
-    text = str(next(iter(told.get_all("License") or ()), ""))
+    text = str(next(iter(fields.get_all("License") or ()), ""))
     if known := _TEXTS.get(re.sub(r"[^a-z0-9 ]", "", re.sub(r"[-\s]+", " ", text.lower())).strip()):
         return known
     classifiers = [
-        line.rpartition(" :: ")[2] for line in told.get_all("Classifier") or () if line.startswith("License")
+        line.rpartition(" :: ")[2]
+        for line in fields.get_all("Classifier") or ()
+        if line.startswith("License")
     ]
     named = [_CLASSIFIERS[line] for line in classifiers if line in _CLASSIFIERS]
     # Several classifiers are a choice.

@@ -69,8 +69,8 @@ def _component(one: Component, *, within: str = "") -> dict[str, Any]:
         found["licenses"] = [{"expression": one.licence}]
     # `hashes` are of one file. A package has one for each platform, and any of them may be installed.
     files = " ".join(one.sha256) if len(one.sha256) > 1 else None
-    told = {"evenlag:condition": one.condition, "evenlag:note": one.note, "evenlag:sha256": files}
-    if properties := [{"name": name, "value": value} for name, value in told.items() if value]:
+    values = {"evenlag:condition": one.condition, "evenlag:note": one.note, "evenlag:sha256": files}
+    if properties := [{"name": name, "value": value} for name, value in values.items() if value]:
         found["properties"] = properties
     if one.parts:
         found["components"] = [

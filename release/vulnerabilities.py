@@ -72,7 +72,7 @@ def find_vulnerabilities(components: Iterable[Component], database: Path, today:
     for ecosystem, name, version in coordinates(components):
         wanted.setdefault(ecosystem, {}).setdefault(name, set()).add(version)
     found = {
-        Finding(name, version, str(advisory["id"]), *_told(advisory, affected))
+        Finding(name, version, str(advisory["id"]), *_advisory_fields(advisory, affected))
         for ecosystem, versions in wanted.items()
         for advisory in _recent(_advisories(database, ecosystem), database, ecosystem, today)
         if "withdrawn" not in advisory
@@ -93,7 +93,7 @@ def coordinates(components: Iterable[Component]) -> Iterator[tuple[str, str, str
         yield from coordinates(one.parts)
 
 
-def _told(advisory: Mapping[str, Any], affected: Mapping[str, Any]) -> tuple[Any, ...]:
+def _advisory_fields(advisory: Mapping[str, Any], affected: Mapping[str, Any]) -> tuple[Any, ...]:
     fixed = {
         str(event["fixed"])
         for one in affected.get("ranges", ())

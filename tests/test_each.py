@@ -22,11 +22,11 @@ def test_all_cases_that_fail_are_told_with_why() -> None:
 
     with pytest.raises(AssertionError) as error:
         check()
-    told = str(error.value).splitlines()
-    assert told[0] == "3 of 4 cases fail"
-    assert [line for line in told if line.startswith(("2: two", "3: three", "4: ['four']"))] == told[
+    lines = str(error.value).splitlines()
+    assert lines[0] == "3 of 4 cases fail"
+    assert [line for line in lines if line.startswith(("2: two", "3: three", "4: ['four']"))] == lines[
         1:2
-    ] + told[-2:]
+    ] + lines[-2:]
 
 
 def test_an_unexpected_error_names_its_case() -> None:

@@ -121,12 +121,12 @@ def test_a_test_s_table_is_like_a_job_s(spark: SparkSession, tmp_path: Path) -> 
         spark_tables.write_rows(by_test, PLAN_ASSIGNMENTS, [row])
         Lake(spark, str(by_job)).append(PLAN_ASSIGNMENTS, frame(spark, PLAN_ASSIGNMENTS, [row]))
     files = [read_table_files(LakeReader(str(root)), PLAN_ASSIGNMENTS) for root in (by_test, by_job)]
-    told = [
+    shown = [
         (found.types, found.properties, found.protocol, found.num_files, found.num_rows, found.version)
         for found in files
         if found is not None
     ]
-    assert told[0] == told[1]
+    assert shown[0] == shown[1]
     assert statistics(by_test) == statistics(by_job)
     # What deltalake's reader stumbles over: Spark keeps no smallest and largest BOOLEAN.
     assert "moved" not in statistics(by_test)[0]["minValues"]

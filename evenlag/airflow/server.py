@@ -40,10 +40,10 @@ def overview(request: Request, user: Annotated[Any, Depends(get_user)]) -> HTMLR
 
     Returns the page, with the clusters whose DAG the user may read.
     """
-    told = _VIEW.answer(
+    answer = _VIEW.answer(
         _permission(request, user), request.query_params, request.headers.get("if-none-match")
     )
-    return HTMLResponse(told.body, told.status, headers=dict(told.headers))
+    return HTMLResponse(answer.body, answer.status, headers=dict(answer.headers))
 
 
 @app.get("/report", response_class=HTMLResponse)

@@ -131,16 +131,16 @@ def _intervals(period: AuditedPeriod, rows: pa.Table, key: Sequence[str]) -> lis
 
 
 def _moments(period: AuditedPeriod, first: int, last: int) -> dict[str, Any]:
-    def told(place: int, name: str) -> Any:
+    def column_at(place: int, name: str) -> Any:
         is_there = 0 <= place < period.snapshots.num_rows
         return period.snapshots[name][place].as_py() if is_there else None
 
     return {
-        "first_snapshot_id": told(first, "snapshot_id"),
-        "first_seen_at": told(first, "finished_at"),
-        "last_snapshot_id": told(last, "snapshot_id"),
-        "last_seen_at": told(last, "finished_at"),
-        "previous_seen_at": told(first - 1, "started_at"),
-        "next_seen_at": told(last + 1, "finished_at"),
+        "first_snapshot_id": column_at(first, "snapshot_id"),
+        "first_seen_at": column_at(first, "finished_at"),
+        "last_snapshot_id": column_at(last, "snapshot_id"),
+        "last_seen_at": column_at(last, "finished_at"),
+        "previous_seen_at": column_at(first - 1, "started_at"),
+        "next_seen_at": column_at(last + 1, "finished_at"),
         "num_snapshots": last - first + 1,
     }

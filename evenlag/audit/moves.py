@@ -57,16 +57,16 @@ def find_unheld(ownership: pa.Table) -> dict[str, list[dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    told = _in_order(ownership.filter(pc.not_equal(ownership["state"], OwnershipState.UNKNOWN)))
-    is_owned = np.asarray(pc.equal(told["state"], OwnershipState.OWNED).to_numpy(), dtype=bool)
-    has_previous = np.zeros(told.num_rows, dtype=bool)
-    has_previous[_followed(told) + 1] = True
+    known = _in_order(ownership.filter(pc.not_equal(ownership["state"], OwnershipState.UNKNOWN)))
+    is_owned = np.asarray(pc.equal(known["state"], OwnershipState.OWNED).to_numpy(), dtype=bool)
+    has_previous = np.zeros(known.num_rows, dtype=bool)
+    has_previous[_followed(known) + 1] = True
     was_owned = has_previous & np.roll(is_owned, 1)
     # A partition with two owners has two rows in one snapshot, but is placed once.
-    first = told[FIRST_INDEX].to_numpy()
+    first = known[FIRST_INDEX].to_numpy()
     is_new = ~(has_previous & (np.roll(first, 1) == first))
     chosen = {"num_placed": is_owned & ~was_owned & is_new, "num_freed": ~is_owned & was_owned}
-    columns = told.select([*PARTITION_KEY, "first_snapshot_id"])
+    columns = known.select([*PARTITION_KEY, "first_snapshot_id"])
     return {name: columns.filter(pa.array(rows)).to_pylist() for name, rows in chosen.items()}
 
 

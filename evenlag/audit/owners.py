@@ -119,7 +119,9 @@ def owners_at(period: AuditedPeriod, at: datetime) -> list[dict[str, Any]]:
         by_partition(overlapping(period.ownership, before, after)).items(), key=_by_name
     ):
         certainty = _certainty(found, around, is_far_apart=is_far_apart)
-        answer += [_told(partition, certainty, _side(row, around), row) for row in _in_time(found, around)]
+        answer += [
+            _answer_row(partition, certainty, _side(row, around), row) for row in _in_time(found, around)
+        ]
     return answer
 
 
@@ -201,7 +203,7 @@ def is_gap(period: AuditedPeriod, first: int, last: int) -> bool:
     return bool(len(distances) and distances.max() / 1000 > period.max_gap_ms)
 
 
-def _told(partition: Partition, certainty: Certainty, side: str, row: dict[str, Any]) -> dict[str, Any]:
+def _answer_row(partition: Partition, certainty: Certainty, side: str, row: dict[str, Any]) -> dict[str, Any]:
     topic, topic_id, number = partition
     head = {"topic": topic, "topic_id": topic_id, "partition": number, "certainty": certainty, "side": side}
     return head | {name: row[name] for name in (*_HOLDER, *_BOUNDS)}

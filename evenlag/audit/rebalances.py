@@ -235,7 +235,7 @@ def _causes(old: Interval, new: Interval, change: MemberChange) -> list[Rebalanc
         and one["num_partitions"] < other["num_partitions"]
         for one, other in pairs
     )
-    told = (
+    candidates = (
         (RebalanceCause.MEMBER_JOINED, change.joined),
         (RebalanceCause.MEMBER_LEFT, change.left),
         (RebalanceCause.MEMBER_BOUNCED, change.bounced),
@@ -243,7 +243,7 @@ def _causes(old: Interval, new: Interval, change: MemberChange) -> list[Rebalanc
         (RebalanceCause.PARTITIONS_ADDED, grown),
         (RebalanceCause.TOPIC_RECREATED, renewed),
     )
-    return [cause for cause, holds in told if holds]
+    return [cause for cause, holds in candidates if holds]
 
 
 def _resubscribed(old: Interval, new: Interval, change: MemberChange) -> bool:

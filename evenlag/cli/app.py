@@ -53,8 +53,8 @@ class _Root(Group):
             raise typer.Exit(1) from error
         except typer.BadParameter as error:
             where = error.ctx.command_path if error.ctx else "evenlag"
-            told = " ".join(error.format_message().split()).removeprefix("Invalid value for ")
-            print_error(f"{told.rstrip('.')}; see {where} --help")
+            message = " ".join(error.format_message().split()).removeprefix("Invalid value for ")
+            print_error(f"{message.rstrip('.')}; see {where} --help")
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
             print_error("stopped")

@@ -109,14 +109,14 @@ def _answer(
     export: Path | None,
     *,
     as_json: bool,
-    **told: Any,
+    **details: Any,
 ) -> bool:
     """Export the rows and print JSON. Return False when the caller must print tables for a terminal."""
     if export is not None:
         count = export_rows(rows, export)
         print_line(sys.stderr, f"{count} rows written to {export}")
     if as_json:
-        print_json({"rests_on": period.rests_on(), "group_id": period.group_id} | told)
+        print_json({"rests_on": period.rests_on(), "group_id": period.group_id} | details)
         return True
     if period.downsampled_days:
         print_line(
@@ -205,8 +205,8 @@ def diff(
     found = differences.diff(period, since, until)
     ends = [group_around(period, at) for at in (since, until)]
     rows = [row for row in found if everything or row["change"] != OwnerChange.SAME]
-    told = {"num_compared": len(found), "before": ends[0], "after": ends[1], "partitions": rows}
-    if _answer(period, rows, export, as_json=as_json, **told):
+    details = {"num_compared": len(found), "before": ends[0], "after": ends[1], "partitions": rows}
+    if _answer(period, rows, export, as_json=as_json, **details):
         return
     console().print(diff_table(period, ends, rows, len(found), limit))
 
@@ -236,8 +236,8 @@ def churn(
     finder = hint_finder(read_hints(reader, period))
     rebalances, moves = find_rebalances(period, find_hint=finder)
     groups = sum_up(rebalances)
-    told = {"groups": groups, "rebalances": rebalances, "moves": moves}
-    if _answer(period, moves, export, as_json=as_json, **told):
+    details = {"groups": groups, "rebalances": rebalances, "moves": moves}
+    if _answer(period, moves, export, as_json=as_json, **details):
         return
     out = console()
     out.print(churn_table(period, groups, limit))

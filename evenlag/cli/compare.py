@@ -220,9 +220,9 @@ def run(
     if as_json:
         print_json({"cluster": name, "is_continuous": continuous} | done)
         return
-    told = ", ".join(f"{len(days)} {what}" for what, days in done.items() if days)
+    counts = ", ".join(f"{len(days)} {what}" for what, days in done.items() if days)
     unit = "periods" if continuous else "days"
-    console().print(f"{name}: {unit}: {told}. Look at them with: evenlag compare")
+    console().print(f"{name}: {unit}: {counts}. Look at them with: evenlag compare")
 
 
 def _yesterday() -> date:

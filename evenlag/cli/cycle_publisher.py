@@ -40,9 +40,9 @@ def with_imports(report: ReportProgress) -> ReportProgress:
     """Import what publishing needs when the job has its snapshot: until then, its JVM needs all cores."""
     start_imports = cache(partial(import_in_thread, *_NEEDED_TO_PUBLISH))
 
-    def told(step: str, done: int, total: int) -> None:
+    def report_and_import(step: str, done: int, total: int) -> None:
         if step.startswith(_AFTER_SNAPSHOT):
             start_imports()
         report(step, done, total)
 
-    return told
+    return report_and_import

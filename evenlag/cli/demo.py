@@ -80,8 +80,8 @@ def demo(
     happen.
     """
     if protocol is DemoProtocol.CONSUMER and client is DemoClient.JAVA:
-        told = "is for the classic protocol: leave --protocol consumer out"
-        raise typer.BadParameter(told, param_hint="--client java")
+        problem = "is for the classic protocol: leave --protocol consumer out"
+        raise typer.BadParameter(problem, param_hint="--client java")
     needed = _NEEDED | ({"confluent_kafka": "kip848"} if protocol is DemoProtocol.CONSUMER else {})
     missing = sorted({extra for module, extra in needed.items() if find_spec(module) is None})
     if missing:

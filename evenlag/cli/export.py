@@ -32,8 +32,8 @@ SUFFIXES: Final = (".csv", ".parquet", ".json")
 def _export_path(text: str) -> Path:
     path = option_types.path(text)
     if path.suffix.lower() not in SUFFIXES:
-        told = option_types.shown(path.name)
-        raise typer.BadParameter(f"{told} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+        name = option_types.shown(path.name)
+        raise typer.BadParameter(f"{name} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     return option_types.check_folder_of(path)
 
 

@@ -53,8 +53,8 @@ def status(
     rows = list(_sizes(reader, name, checks))
     faults = [check for check in checks if not check.is_ok]
     if as_json:
-        told = ("table_name", "check_name", "is_ok", "observed", "allowed", "message")
-        answers = [{key: getattr(check, key) for key in told} for check in checks]
+        keys = ("table_name", "check_name", "is_ok", "observed", "allowed", "message")
+        answers = [{key: getattr(check, key) for key in keys} for check in checks]
         print_json({"cluster": name, "tables": rows, "checks": answers})
         return
     numbers = ("rows", "files", "size", "commits")

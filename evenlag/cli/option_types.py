@@ -161,18 +161,18 @@ def pattern(text: str) -> str:
 
 def path(text: str | Path) -> Path:
     """Check a path; it need not exist."""
-    told = str(text)
-    if not told:
+    name = str(text)
+    if not name:
         raise typer.BadParameter("a path must not be empty: give one, or leave the option out")
     try:
-        encoded = os.fsencode(told)
+        encoded = os.fsencode(name)
     except UnicodeEncodeError:
-        raise typer.BadParameter(f"{shown(told)} is no path: it is not UTF-8") from None
+        raise typer.BadParameter(f"{shown(name)} is no path: it is not UTF-8") from None
     if b"\0" in encoded:
-        raise typer.BadParameter(f"{shown(told)} is no path: it contains a NUL character")
+        raise typer.BadParameter(f"{shown(name)} is no path: it contains a NUL character")
     if len(encoded) > _MAX_PATH_BYTES or max(map(len, encoded.split(b"/"))) > _MAX_NAME_BYTES:
-        raise typer.BadParameter(f"{shown(told)} is no path: it is too long")
-    return Path(told)
+        raise typer.BadParameter(f"{shown(name)} is no path: it is too long")
+    return Path(name)
 
 
 def lake_root(text: str) -> str:

@@ -208,11 +208,15 @@ def _outcome(target: Target, head: dict[str, Any], report: PublishReport) -> dic
         ("plan_id", "=", head["plan_id"]),
     ]
     events = LakeReader(target.loaded.policy.lake).read_events(filters=wanted).to_pylist()
-    told = {event["event"]: event for event in events}
-    if PlanEvent.PUBLISHED in told:
+    newest = {event["event"]: event for event in events}
+    if PlanEvent.PUBLISHED in newest:
         missing = next((reason for *_, reason in report.not_taken_up), None)
-        return {"published": True, "sequence": told[PlanEvent.PUBLISHED]["sequence"], "not_taken_up": missing}
-    return {"expired": (told.get(PlanEvent.EXPIRED) or told.get(PlanEvent.WITHDRAWN) or {}).get("reason")}
+        return {
+            "published": True,
+            "sequence": newest[PlanEvent.PUBLISHED]["sequence"],
+            "not_taken_up": missing,
+        }
+    return {"expired": (newest.get(PlanEvent.EXPIRED) or newest.get(PlanEvent.WITHDRAWN) or {}).get("reason")}
 
 
 def _tell_published(answer: dict[str, Any], outcome: dict[str, Any], *, as_json: bool) -> None:

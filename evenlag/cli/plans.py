@@ -156,8 +156,8 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     outcome = next(iter(reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
     score = next(iter(reader.read(PLAN_EVALUATIONS, filters=wanted).to_pylist()), None)
     if as_json:
-        told = {"plan": plan, "events": events, "gates": gates, "moves": moves, "outcome": outcome}
-        print_json(told | {"score": score})
+        answer = {"plan": plan, "events": events, "gates": gates, "moves": moves, "outcome": outcome}
+        print_json(answer | {"score": score})
         return
     out = console()
     out.print(plan_table(f"Plan {plan['plan_id']}", [plan]))

@@ -62,21 +62,21 @@ def report(
 
     reader = find_lake(lake, config)
     name = find_cluster(reader, cluster)
-    told = read_report(reader, name, group, hours=hours, until=until)
-    if until is not None and told.until < until - timedelta(hours=hours):
+    content = read_report(reader, name, group, hours=hours, until=until)
+    if until is not None and content.until < until - timedelta(hours=hours):
         raise NothingThereError(
             f"there is no snapshot of {name} in the {hours:g} hours before {moment(until)}; the newest is of "
-            f"{moment(told.until)}"
+            f"{moment(content.until)}"
         )
-    _write(file, report_page(told))
+    _write(file, report_page(content))
     if as_json:
-        print_json(_summary(file, told))
+        print_json(_summary(file, content))
         return
     out = console()
-    period = f"{moment(told.since)} to {moment(told.until)}, {told.num_snapshots} snapshots"
-    out.print(f"{told.group_id} on {name}, {period}", markup=False)
-    out.print(told.verdict.text, soft_wrap=True, markup=False)
-    for missing in _missing(told):
+    period = f"{moment(content.since)} to {moment(content.until)}, {content.num_snapshots} snapshots"
+    out.print(f"{content.group_id} on {name}, {period}", markup=False)
+    out.print(content.verdict.text, soft_wrap=True, markup=False)
+    for missing in _missing(content):
         out.print(f"  {missing}", markup=False)
     out.print(file.resolve().as_uri(), soft_wrap=True, markup=False)
 
@@ -85,27 +85,27 @@ def _write(file: Path, page: str) -> None:
     write_atomically(file, lambda fresh: fresh.write_text(page, encoding="utf-8"))
 
 
-def _missing(told: Report) -> list[str]:
+def _missing(report: Report) -> list[str]:
     """Return the missing sections of the page, each with the command that creates its data."""
     from evenlag.report.sections import AUDIT, COMPARE
 
     parts = []
-    if told.timeline is None:
+    if report.timeline is None:
         parts.append(f"the owners over time are missing: {AUDIT}")
-    if not told.policies:
+    if not report.policies:
         parts.append(f"candidates are missing: {COMPARE}")
     return parts
 
 
-def _summary(file: Path, told: Report) -> dict[str, object]:
+def _summary(file: Path, report: Report) -> dict[str, object]:
     return {
         "file": str(file.resolve()),
-        "cluster": told.cluster,
-        "group_id": told.group_id,
-        "since": told.since,
-        "until": told.until,
-        "num_snapshots": told.num_snapshots,
-        "verdict": told.verdict.text,
-        "best_policy": next((each.name for each in told.policies if each.is_best), None),
-        "missing": _missing(told),
+        "cluster": report.cluster,
+        "group_id": report.group_id,
+        "since": report.since,
+        "until": report.until,
+        "num_snapshots": report.num_snapshots,
+        "verdict": report.verdict.text,
+        "best_policy": next((each.name for each in report.policies if each.is_best), None),
+        "missing": _missing(report),
     }

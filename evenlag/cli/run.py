@@ -128,8 +128,10 @@ def run(
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with shown_progress() as report, target.policy_file(config) as policy_file:
         publish_once = publisher(target, slot, run_id, report) if publish else None
-        told = with_imports(report) if publish else report
-        answer = _cycle(job_runner(context, remote), target, policy_file, slot, run_id, told, publish_once)
+        progress = with_imports(report) if publish else report
+        answer = _cycle(
+            job_runner(context, remote), target, policy_file, slot, run_id, progress, publish_once
+        )
         if publish_once is not None:
             answer[CycleStep.PUBLISH] = publish_once()
     answer |= {"cluster": target.name, "lake": target.loaded.policy.lake, "slot": slot, "run_id": run_id}
@@ -195,8 +197,8 @@ def _watch(run_job: JobRunner, arguments: list[str], *, as_json: bool) -> None:
         with _end_with_reader(), shown_progress(is_repeated=True) as report:
             run_job("watch", arguments, report, receive=cycles.receive)
     except KeyboardInterrupt:
-        told = f"{number(cycles.num_cycles)} cycles, {number(cycles.num_failed)} failed"
-        console(stderr=True).print(f"stopped after {told}")
+        counts = f"{number(cycles.num_cycles)} cycles, {number(cycles.num_failed)} failed"
+        console(stderr=True).print(f"stopped after {counts}")
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -257,15 +259,15 @@ class _Cycles:
             rows = _plans_of(cycle)
             print_json(cycle | total_lag(cycle) | {"plans": rows}, is_line=True)
         elif "error" in cycle:
-            told = f"{_time(cycle['slot'])}  {cycle['error']}; next try: {_time(cycle['next_slot'])}"
-            print_line(sys.stderr, told)
+            line = f"{_time(cycle['slot'])}  {cycle['error']}; next try: {_time(cycle['next_slot'])}"
+            print_line(sys.stderr, line)
         else:
             self._print(cycle)
 
     def _print(self, cycle: dict[str, Any]) -> None:
         num_unread = cycle["observe"].get("num_unread_groups", 0)
-        if num_unread != self.num_unread_groups and (told := _unread_groups(cycle["observe"])):
-            print_line(sys.stderr, told)
+        if num_unread != self.num_unread_groups and (line := _unread_groups(cycle["observe"])):
+            print_line(sys.stderr, line)
         self.num_unread_groups = num_unread
         lag = total_lag(cycle)
         now, before = lag["lag_records"], self.last_lag
@@ -325,8 +327,8 @@ def _show(answer: dict[str, Any], rows: list[dict[str, Any]], *, publish: bool) 
         out.print(plan_table(f"Plans of {answer['cluster']} ({seen})", rows))
     else:
         out.print(f"{answer['cluster']}: {seen}, {no_plan_reason(answer.get('decide', {}))}")
-    if told := _unread_groups(observed):
-        out.print(told)
+    if line := _unread_groups(observed):
+        out.print(line)
     if not publish:
         out.print("Nothing was published (--publish does). More with: evenlag plans, evenlag lag")
     out.print(f"Tables are in {answer['lake']}", soft_wrap=True)

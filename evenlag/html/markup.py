@@ -50,11 +50,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: 
         for name, style in zip(columns, classes, strict=True)
     )
     lines = "".join(f"<tr>{_cells(row, classes)}</tr>" for row in rows)
-    told = f"<caption>{page_text(caption)}</caption>" if caption else ""
+    caption_element = f"<caption>{page_text(caption)}</caption>" if caption else ""
     # A focusable region with a name can be scrolled with the keyboard.
     label = page_text(caption or ", ".join(name.removesuffix("#") for name in columns if name) or "table")
     return Html(
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{told}'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{caption_element}'
         f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"
     )
 

@@ -68,11 +68,11 @@ def describe_group(snapshot: InstantSnapshot, group_id: str, preview: PlanPrevie
     after = preview.members or {}
     members = []
     for row in member_rows(only.lag, only.members):
-        told = described.get(row["member_id"], {}) if row["member_id"] is not None else {}
+        member = described.get(row["member_id"], {}) if row["member_id"] is not None else {}
         planned = after.get(row["member_id"], (None, None))
         members.append(
             row
-            | {name: told.get(name) for name in _MEMBER_COLUMNS}
+            | {name: member.get(name) for name in _MEMBER_COLUMNS}
             | {"planned_partitions": planned[0], "planned_lag_records": planned[1]}
         )
     order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]

@@ -45,9 +45,9 @@ class Grants:
             f"--allow-principal '{self.principal}' {wanted} {resource}"
         )
 
-    def missing_describe(self, told: str, resource: str) -> KafkaAuthorizationError:
+    def missing_describe(self, name: str, resource: str) -> KafkaAuthorizationError:
         """Return the error that ``Describe`` is missing."""
         return KafkaAuthorizationError(
-            f"{self.principal} lacks the ACL Describe on {told}",
+            f"{self.principal} lacks the ACL Describe on {name}",
             remedy=self.line(("DESCRIBE",), resource),
         )

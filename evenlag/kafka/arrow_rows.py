@@ -188,8 +188,8 @@ def find_unreadable_members(members: pa.Table) -> dict[str, str]:
     by_group: dict[str, list[dict[str, Any]]] = {}
     for row in members.select(MEMBER_PROBLEM_COLUMNS).filter(is_bad).to_pylist():
         by_group.setdefault(row["group_id"], []).append(row)
-    told = {group_id: group_problem(rows) for group_id, rows in sorted(by_group.items())}
-    return {group_id: problem for group_id, problem in told.items() if problem is not None}
+    problems = {group_id: group_problem(rows) for group_id, rows in sorted(by_group.items())}
+    return {group_id: problem for group_id, problem in problems.items() if problem is not None}
 
 
 def find_offset_problems(offsets: pa.Table) -> list[Problem]:

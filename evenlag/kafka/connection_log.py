@@ -74,8 +74,8 @@ class _Broker:
     """What was reported of a broker."""
 
     address: str | None = None
-    told_at: float | None = None
-    untold: int = 0
+    reported_at: float | None = None
+    unreported: int = 0
 
 
 class _Summary(logging.Filter):
@@ -121,12 +121,12 @@ class _Summary(logging.Filter):
             return
         broker = self._brokers.setdefault(connection.net, {}).setdefault(connection.node_id, _Broker())
         name = f"broker {connection.node_id}" + ("" if broker.address is None else f" ({broker.address})")
-        if broker.told_at is not None and at_s - broker.told_at < INTERVAL_S:
-            broker.untold += 1
+        if broker.reported_at is not None and at_s - broker.reported_at < INTERVAL_S:
+            broker.unreported += 1
             return
-        more = f", {broker.untold} more errors since the last report" if broker.untold else ""
+        more = f", {broker.unreported} more errors since the last report" if broker.unreported else ""
         _log.warning("no connection to %s (%s%s); the client tries again", name, in_one_line(error), more)
-        broker.told_at, broker.untold = at_s, 0
+        broker.reported_at, broker.unreported = at_s, 0
 
 
 _SUMMARY: Final = _Summary()

@@ -137,14 +137,14 @@ def read_group_offsets(row: Any, *, is_share: bool) -> tuple[list[TopicCommits],
 
 def group_problem(members: Sequence[Mapping[str, Any]]) -> str | None:
     """Return what is unreadable of a group's members, in one line; None: nothing."""
-    told: list[str] = []
+    problems: list[str] = []
     for fact in ("subscription", "assignment"):
         bad = [row for row in members if is_problem(row.get(f"{fact}_error"))]
         if bad:
             first = min(bad, key=lambda row: str(row["member_id"]))
             more = f" (and {len(bad) - 1:,} more members)" if len(bad) > 1 else ""
-            told.append(f"{fact} of {_short(repr(first['member_id']))}{more}: {first[f'{fact}_error']}")
-    return "; ".join(told) or None
+            problems.append(f"{fact} of {_short(repr(first['member_id']))}{more}: {first[f'{fact}_error']}")
+    return "; ".join(problems) or None
 
 
 def is_problem(error: str | None) -> bool:

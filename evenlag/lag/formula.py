@@ -237,11 +237,11 @@ def _owners(columns: dict[str, Any], member_ids: pa.Array) -> dict[str, Any]:
     several = pc.fill_null(pc.not_equal(columns["owner"], columns["last_owner"]), False)
     last = member_ids.take(columns["last_owner"])
     others = pc.if_else(pc.fill_null(pc.greater(count, 2), False), ", …, ", ", ")
-    told = pc.binary_join_element_wise(
+    problem = pc.binary_join_element_wise(
         "owned by ", count.cast(pa.string()), " members: ", owner, others, last, ""
     )
     none = pa.scalar(None, pa.string())
-    several_owners = pc.if_else(pc.and_(several, pc.invert(is_shared)), told, none)
+    several_owners = pc.if_else(pc.and_(several, pc.invert(is_shared)), problem, none)
     unknown = pc.if_else(pc.is_valid(owner), none, columns["owner_problem"])
     return {
         "owner_member_id": pc.if_else(pc.and_(several, is_shared), none, owner),

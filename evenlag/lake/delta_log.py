@@ -122,8 +122,8 @@ def one_line(error: BaseException) -> str:
         if text:
             parts.append("".join(sign if sign.isprintable() else "?" for sign in text))
     # Debug output of Rust objects does not help users.
-    told = ": ".join(parts).partition(": ParsedLogPath")[0] or type(error).__name__
-    return told if len(told) <= _MESSAGE_LENGTH else f"{told[:_MESSAGE_LENGTH]}..."
+    message = ": ".join(parts).partition(": ParsedLogPath")[0] or type(error).__name__
+    return message if len(message) <= _MESSAGE_LENGTH else f"{message[:_MESSAGE_LENGTH]}..."
 
 
 def check_log_is_there(paths: LakePaths, table: Table) -> None:

@@ -134,9 +134,9 @@ def contradictions(rows: pa.Table, files: pa.Table, table: Table) -> pa.Array:
     for name, values in zip((flat := rows.flatten()).column_names, flat.columns, strict=True):
         for found in _outside(values, files, name):
             is_outside = pc.or_(is_outside, pc.fill_null(found, False))
-    told = pc.if_else(is_outside, _OUTSIDE, pa.scalar(None, pa.string()))
-    told = pc.if_else(is_misplaced, _MISPLACED, told)
-    return told.combine_chunks() if isinstance(told, pa.ChunkedArray) else told
+    problem = pc.if_else(is_outside, _OUTSIDE, pa.scalar(None, pa.string()))
+    problem = pc.if_else(is_misplaced, _MISPLACED, problem)
+    return problem.combine_chunks() if isinstance(problem, pa.ChunkedArray) else problem
 
 
 def _outside(values: pa.ChunkedArray, files: pa.Table, name: str) -> Iterator[pa.ChunkedArray]:

@@ -129,7 +129,7 @@ def _files(actions: Any, table: Table) -> dict[tuple[str, date], tuple[DataFile,
     names = [f"partition.{name}" for name in table.partition_by]
     names += ["size_bytes", "num_records", "modification_time", "min.day", "max.day"]
     names += [f"min.{_SNAPSHOT}", f"max.{_SNAPSHOT}", f"null_count.{_SNAPSHOT}"]
-    for cluster, start, size_bytes, rows, written, first_day, last_day, *told in zip(
+    for cluster, start, size_bytes, rows, written, first_day, last_day, *bounds in zip(
         *(column(name) for name in names), strict=True
     ):
         file = DataFile(
@@ -138,7 +138,7 @@ def _files(actions: Any, table: Table) -> dict[tuple[str, date], tuple[DataFile,
             datetime.fromtimestamp(written / 1000, UTC),
             first_day or start,
             last_day or end_of_part(table, start),
-            *certain_bounds(*told),
+            *certain_bounds(*bounds),
         )
         found.setdefault((cluster, start), []).append(file)
     return {key: tuple(files) for key, files in sorted(found.items())}

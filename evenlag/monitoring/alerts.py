@@ -111,7 +111,7 @@ def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChan
     A fault that cannot be determined now (for example of a snapshot without decisions) keeps its state.
     """
     reader = LakeReader(loaded.policy.lake)
-    faults, told, is_open = _find_faults(reader, loaded, cluster, now)
+    faults, checked, is_open = _find_faults(reader, loaded, cluster, now)
     recorded = _standing(reader, cluster)
     standing = {key: fault for key, (fault, _) in recorded.items()}
     found = {(fault.kind, fault.subject): fault for fault in faults}
@@ -119,7 +119,7 @@ def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChan
     cleared = tuple(
         fault
         for key, fault in sorted(standing.items())
-        if key not in found and fault.kind in told and key not in is_open
+        if key not in found and fault.kind in checked and key not in is_open
     )
     repeated = tuple(
         fault
@@ -152,21 +152,21 @@ def _find_faults(
     """The faults, the kinds that were checked, and (kind, subject) of what could not be determined."""
     settings = loaded.policy.clusters[cluster]
     freshness = read_freshness(reader, {cluster: settings.schedule}, now)[0]
-    told = {STALE_SNAPSHOT}
+    checked = {STALE_SNAPSHOT}
     faults = [] if freshness.is_fresh else [Fault(STALE_SNAPSHOT, cluster, freshness.reason)]
     unhealthy = newest_faults(reader, cluster, now)
     if unhealthy is not None:
-        told.add(UNHEALTHY_TABLE)
+        checked.add(UNHEALTHY_TABLE)
         faults += [Fault(UNHEALTHY_TABLE, name, message) for name, message in unhealthy.items()]
     snapshot = reader.latest_snapshot(cluster)
     is_decided = snapshot is not None and _is_decided(reader, snapshot)
     edited = find_edited_plans(reader, loaded, cluster, snapshot if is_decided else None, now)
     if edited is not None:
-        told.add(EDITED_PLAN)
+        checked.add(EDITED_PLAN)
         faults += [Fault(EDITED_PLAN, group_id, message) for group_id, message in edited.items()]
     if snapshot is None:
-        return faults, told, set()
-    told |= {INCOMPLETE_SNAPSHOT, HOT_PARTITION, HINT_NOT_FOLLOWED}
+        return faults, checked, set()
+    checked |= {INCOMPLETE_SNAPSHOT, HOT_PARTITION, HINT_NOT_FOLLOWED}
     min_completeness = settings.quality.min_completeness
     if snapshot["completeness"] is not None and snapshot["completeness"] < min_completeness:
         unread = snapshot["num_unread_partitions"]
@@ -178,18 +178,18 @@ def _find_faults(
     results = read_results(reader, snapshot)
     invalid = failures_by_table(results)
     if invalid is not None:
-        told.add(INVALID_DATA)
+        checked.add(INVALID_DATA)
         stops = settings.quality.on_failure is OnFailure.STOP and stopping_failures(results)
-        told_stop = "; no group is planned from it (quality.on_failure: stop)" if stops else ""
-        faults += [Fault(INVALID_DATA, name, f"{message}{told_stop}") for name, message in invalid.items()]
+        consequence = "; no group is planned from it (quality.on_failure: stop)" if stops else ""
+        faults += [Fault(INVALID_DATA, name, f"{message}{consequence}") for name, message in invalid.items()]
     faults += _not_followed(reader, loaded, snapshot)
     hot = find_hot_partitions(reader, snapshot, lambda group_id: _is_published(loaded, cluster, group_id))
     faults += [Fault(HOT_PARTITION, each.group_id, each.message) for each in hot.found]
     is_open = {(HOT_PARTITION, group_id) for group_id in hot.open_groups}
     if is_decided:
-        told.add(PLAN_REJECTED)
+        checked.add(PLAN_REJECTED)
         faults += _rejected(reader, loaded, snapshot)
-    return faults, told, is_open
+    return faults, checked, is_open
 
 
 def _rejected(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> list[Fault]:

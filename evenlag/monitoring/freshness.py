@@ -72,17 +72,17 @@ def _judge(
     slot, finished_at = (row["slot"], row["finished_at"]) if row else (None, None)
     age_s = (now - finished_at).total_seconds() if finished_at else None
     limit_s = max_age_s
-    told = "" if age_s is None else f"the newest snapshot is {age_s:,.0f} s old"
+    age = "" if age_s is None else f"the newest snapshot is {age_s:,.0f} s old"
     if max_age_s is not None:
         is_fresh = age_s is not None and age_s <= max_age_s
-        reason = f"{told}, at most {max_age_s:,.0f} s are allowed"
+        reason = f"{age}, at most {max_age_s:,.0f} s are allowed"
     elif schedule is None:
-        is_fresh, reason = True, f"{told}; there is no schedule, runs are by hand"
+        is_fresh, reason = True, f"{age}; there is no schedule, runs are by hand"
     else:
         due = min(last_due(schedule, now, _DUE_RUNS)[-1], now - _SHORTEST_LIMIT)
         limit_s = (now - due).total_seconds()
         is_fresh = slot is not None and slot >= due
-        reason = f"{told}; by the schedule {schedule} there has to be one for {due:%Y-%m-%d %H:%M}Z or later"
+        reason = f"{age}; by the schedule {schedule} there has to be one for {due:%Y-%m-%d %H:%M}Z or later"
     if row is None:
         is_fresh, reason = False, "there is no finished snapshot yet"
     return Freshness(

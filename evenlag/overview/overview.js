@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const find = (what, where = document) => where.querySelector(what);
-  const form = find("form"), count = find("#count"), told = find("#refreshed"), box = find("#refresh");
+  const form = find("form"), count = find("#count"), refreshed = find("#refreshed"), box = find("#refresh");
   const search = find("[name=q]"), cluster = find("[name=cluster]"), state = find("[name=state]");
   const order = find("[name=sort]"), body = find(".groups tbody"), none = find("#none");
   const heads = [...document.querySelectorAll(".groups thead th")];
@@ -87,11 +87,11 @@
         replace(text);
         tag = answer.headers.get("ETag");
       }
-      told.textContent = "Refreshed at " + clock();
-      told.className = "soft";
+      refreshed.textContent = "Refreshed at " + clock();
+      refreshed.className = "soft";
     } catch (error) {
-      told.textContent = "Not refreshed at " + clock() + ": " + error.message + ". The rows are older.";
-      told.className = "warn-text";
+      refreshed.textContent = "Not refreshed at " + clock() + ": " + error.message + ". The rows are older.";
+      refreshed.className = "warn-text";
     } finally {
       isBusy = false;
     }

@@ -30,7 +30,7 @@ from evenlag.overview.model import ClusterState, Overview
 from evenlag.overview.page import content_policy, overview_page
 from evenlag.overview.plan_counts import read_plan_rows
 from evenlag.overview.read_cluster import LagHistory, read_cluster
-from evenlag.overview.report_view import HEADERS, UNREADABLE_POLICY, told_page
+from evenlag.overview.report_view import HEADERS, UNREADABLE_POLICY, message_page
 from evenlag.overview.sources import find_sources
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ class OverviewView:
         except JobError:
             # Whose permission would apply is not known, and the message may quote the policy.
             _LOG.exception("the policy of the overview cannot be read")
-            return Response(HTTPStatus.SERVICE_UNAVAILABLE, told_page(UNREADABLE_POLICY))
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, message_page(UNREADABLE_POLICY))
         allowed = [source for source in sources.values() if may_read(source.dag_id)]
         if not allowed:
             return Response(
-                HTTPStatus.FORBIDDEN, told_page("You may not read any cluster's DAG, or there is none.")
+                HTTPStatus.FORBIDDEN, message_page("You may not read any cluster's DAG, or there is none.")
             )
         body = overview_page(self.read(allowed), Choice.from_query(query))
         # The page does not depend on the time: it stays the same until the lake changes.

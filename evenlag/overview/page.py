@@ -92,12 +92,12 @@ def _clusters(clusters: Iterable[ClusterState]) -> Html:
         if each.problem is not None or each.read_at is None:
             lines.append(f'<li class="bad">{name}: {page_text(each.problem or "no snapshot")}</li>')
             continue
-        told = f"{name} read at {when(each.read_at)} UTC"
+        line = f"{name} read at {when(each.read_at)} UTC"
         if each.completeness is not None and each.completeness < 1:
-            told += f', <span class="warn-text">{percent(each.completeness)} of its partitions</span>'
+            line += f', <span class="warn-text">{percent(each.completeness)} of its partitions</span>'
         if each.is_stale:
-            told += ', <span class="warn-text">no newer snapshot when one was due</span>'
-        lines.append(f"<li>{told}</li>")
+            line += ', <span class="warn-text">no newer snapshot when one was due</span>'
+        lines.append(f"<li>{line}</li>")
     return Html(f'<ul class="clusters soft">{"".join(lines)}</ul>')
 
 

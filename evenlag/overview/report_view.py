@@ -64,16 +64,16 @@ def answer(
     except JobError:
         # Whose permission would apply is not known, and the message may quote the policy.
         _LOG.exception("the policy of the report cannot be read")
-        return _told(HTTPStatus.SERVICE_UNAVAILABLE, UNREADABLE_POLICY)
+        return _error_page(HTTPStatus.SERVICE_UNAVAILABLE, UNREADABLE_POLICY)
     try:
         allowed = {name: source for name, source in found.items() if may_read(source.dag_id)}
         if not allowed or (cluster is not None and cluster not in allowed):
             what = "any cluster's DAG" if cluster is None else f"the DAG of the cluster {cluster}"
-            return _told(HTTPStatus.FORBIDDEN, f"You may not read {what}, or there is none.")
+            return _error_page(HTTPStatus.FORBIDDEN, f"You may not read {what}, or there is none.")
         return HTTPStatus.OK, _page(allowed, cluster or next(iter(allowed)), group, hours)
     except JobError as error:
         is_nothing = error.exit_code == _NOTHING_THERE
-        return _told(HTTPStatus.NOT_FOUND if is_nothing else HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return _error_page(HTTPStatus.NOT_FOUND if is_nothing else HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 
 def _page(sources: Mapping[str, ReportSource], name: str, group: str | None, hours: float) -> str:
@@ -88,15 +88,15 @@ def _page(sources: Mapping[str, ReportSource], name: str, group: str | None, hou
 
     others = {"all groups": OVERVIEW_LINK} | {other: f"?{urlencode({'cluster': other})}" for other in sources}
     with _DRAWING:
-        told = read_report(LakeReader(source.lake), source.cluster, group, hours=hours, max_rows=MAX_ROWS)
-        return report_page(told, link_of=link_of, clusters=others, cluster=name)
+        report = read_report(LakeReader(source.lake), source.cluster, group, hours=hours, max_rows=MAX_ROWS)
+        return report_page(report, link_of=link_of, clusters=others, cluster=name)
 
 
-def _told(status: HTTPStatus, message: str) -> tuple[int, str]:
-    return status, told_page(message)
+def _error_page(status: HTTPStatus, message: str) -> tuple[int, str]:
+    return status, message_page(message)
 
 
-def told_page(message: str) -> str:
+def message_page(message: str) -> str:
     """Build a page with a message instead of a report."""
     from evenlag.html.markup import page
 

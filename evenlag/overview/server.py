@@ -24,7 +24,7 @@ from evenlag.errors import JobError
 from evenlag.logging_setup import named_logger
 from evenlag.overview.metrics import MAX_GROUPS, render_metrics
 from evenlag.overview.overview_view import OverviewView
-from evenlag.overview.report_view import HEADERS, MAX_HOURS, answer, told_page
+from evenlag.overview.report_view import HEADERS, MAX_HOURS, answer, message_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -63,15 +63,15 @@ def make_app(
     view = OverviewView(sources)
 
     def overview(request: Request) -> Response:
-        told = view.answer(_everybody, request.query_params, request.headers.get("if-none-match"))
-        return HTMLResponse(told.body, told.status, headers=dict(told.headers))
+        answer = view.answer(_everybody, request.query_params, request.headers.get("if-none-match"))
+        return HTMLResponse(answer.body, answer.status, headers=dict(answer.headers))
 
     def report(request: Request) -> Response:
         query = request.query_params
         hours = _hours(query.get("hours"))
         if hours is None:
             message = f"hours is a number from 0 to {MAX_HOURS:g}."
-            return HTMLResponse(told_page(message), HTTPStatus.UNPROCESSABLE_ENTITY, headers=dict(HEADERS))
+            return HTMLResponse(message_page(message), HTTPStatus.UNPROCESSABLE_ENTITY, headers=dict(HEADERS))
         status, page = answer(_everybody, query.get("cluster"), query.get("group"), hours, sources)
         return HTMLResponse(page, status, headers=dict(HEADERS))
 
@@ -188,11 +188,11 @@ class _Guard:
                 return None
             # A browser asks for name and password: the password is the token.
             asked = {"WWW-Authenticate": 'Basic realm="evenlag"', **HEADERS}
-            return HTMLResponse(told_page("This needs the token."), HTTPStatus.UNAUTHORIZED, headers=asked)
+            return HTMLResponse(message_page("This needs the token."), HTTPStatus.UNAUTHORIZED, headers=asked)
         if _host(headers.get("host", "")) in self._hosts:
             return None
         return HTMLResponse(
-            told_page("This server does not answer for that host."),
+            message_page("This server does not answer for that host."),
             HTTPStatus.MISDIRECTED_REQUEST,
             headers=dict(HEADERS),
         )

@@ -128,8 +128,8 @@ def _mode(row: GroupRow) -> Html:
     if row.mode is None:
         return text(NOTHING)
     by_policy = row.policy_mode if row.policy_mode not in {None, row.mode} else None
-    told = f'<span class="soft sub">{page_text(by_policy)} by policy</span>' if by_policy else ""
-    return Html(f"{page_text(row.mode)}{told}")
+    policy_mode = f'<span class="soft sub">{page_text(by_policy)} by policy</span>' if by_policy else ""
+    return Html(f"{page_text(row.mode)}{policy_mode}")
 
 
 def _plan(row: GroupRow) -> Html:
@@ -158,20 +158,20 @@ def _plan_line(plan: LastPlan, actual: str | None) -> Html:
     before = at_least(plan.before_records, plan.num_unknown)
     after = actual or at_least(plan.after_records, plan.num_unknown)
     expected = "" if actual else " planned"
-    told = f"{before} → {after}{expected}, {_count(plan.moves, 'move')}"
+    change = f"{before} → {after}{expected}, {_count(plan.moves, 'move')}"
     gates = f"failed: {page_text(', '.join(plan.failed_gates))}" if plan.failed_gates else ""
-    told_gates = f"<span class=sub>{gates}</span>" if gates else ""
+    failed_gates = f"<span class=sub>{gates}</span>" if gates else ""
     why = f' title="{page_text(plan.reason)}"' if plan.reason else ""
     return Html(
-        f"<span{why}>{badge(status, kind)} {_short(plan.slot)}</span>{told_gates}"
-        f"<span class=sub>{text(told)}</span>"
+        f"<span{why}>{badge(status, kind)} {_short(plan.slot)}</span>{failed_gates}"
+        f"<span class=sub>{text(change)}</span>"
     )
 
 
 def _clip(reason: str | None) -> Html:
     """A reason on one line, cut by the page where there is no room; its title has all of it."""
-    told = page_text(reason or "")
-    return Html(f'<span class="soft clip" title="{told}">{told}</span>')
+    escaped = page_text(reason or "")
+    return Html(f'<span class="soft clip" title="{escaped}">{escaped}</span>')
 
 
 def _short(value: datetime) -> Html:
@@ -192,7 +192,7 @@ _BAD: Final = frozenset({Sign.NOT_FOLLOWED, Sign.FAILED, Sign.STALLED})
 
 def _detail(sign: Sign, row: GroupRow) -> Html:
     """What a sign is about, after its badge."""
-    told = ""
+    detail = ""
     match sign:
         case Sign.WAITING if row.approval_until is not None:
             return Html(f" until {_short(row.approval_until)}")
@@ -200,13 +200,13 @@ def _detail(sign: Sign, row: GroupRow) -> Html:
             about, name = page_text(row.hot_message or ""), page_text(row.hot or "")
             return Html(f' <span title="{about}">{name}</span>')
         case Sign.STALLED:
-            told = _count(row.num_stalled, "partition")
+            detail = _count(row.num_stalled, "partition")
         case Sign.UNKNOWN:
             count = f"{row.num_unknown:,} of {_count(row.num_partitions, 'partition')}"
-            told = f"{count}{': ' * bool(row.unknown_facts)}" if row.num_unknown else ""
-            return Html(f" {page_text(told)}{_clip(row.unknown_facts)}")
+            detail = f"{count}{': ' * bool(row.unknown_facts)}" if row.num_unknown else ""
+            return Html(f" {page_text(detail)}{_clip(row.unknown_facts)}")
         case Sign.NOT_FOLLOWED if row.hint is not None:
             return Html(f" {_clip(row.hint.reason)}")
         case Sign.FAILED:
             return Html(f" {_clip(row.decision_reason)}")
-    return Html(f" {page_text(told)}" if told else "")
+    return Html(f" {page_text(detail)}" if detail else "")

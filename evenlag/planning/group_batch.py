@@ -153,9 +153,10 @@ def _problems(lag: pa.Table, group: NDArray[np.int64], column: str, place: str =
 
     rows = np.flatnonzero(is_valid(lag[column]))
     groups, first = np.unique(group[rows], return_index=True)
-    told = lag.take(pa.array(rows[first])).select(["topic", "partition", column]).to_pylist()
+    partitions = lag.take(pa.array(rows[first])).select(["topic", "partition", column]).to_pylist()
     return {
-        number: place.format_map(row) + row[column] for number, row in zip(groups.tolist(), told, strict=True)
+        number: place.format_map(row) + row[column]
+        for number, row in zip(groups.tolist(), partitions, strict=True)
     }
 
 

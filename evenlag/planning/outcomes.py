@@ -130,10 +130,10 @@ def _reason(code: OutcomeReason, plan: PublishedPlan, share: Adherence, status: 
 def _expired(share: Adherence) -> str | None:
     if share.assigned is None:
         return None
-    told = f"the hint's time is over with {_percent(share.assigned)} of its partitions as hinted"
+    reason = f"the hint's time is over with {_percent(share.assigned)} of its partitions as hinted"
     if share.targeted is None:
-        return told
-    return f"{told}, and {_percent(share.targeted)} in the coordinator's target"
+        return reason
+    return f"{reason}, and {_percent(share.targeted)} in the coordinator's target"
 
 
 def _percent(share: float) -> str:

@@ -134,14 +134,14 @@ def _cluster_override(content: Mapping[str, Any], variable: str, value: str) -> 
 def _cluster_named(content: Mapping[str, Any], variable: str, name: str) -> str:
     clusters = content.get("clusters")
     known = {cluster: _variable_name(cluster) for cluster in (clusters if isinstance(clusters, dict) else ())}
-    meant = [cluster for cluster, told in known.items() if told == name]
+    meant = [cluster for cluster, known_name in known.items() if known_name == name]
     if len(meant) == 1:
         return str(meant[0])
     if meant:
         raise PolicyError(f"the variable {variable} could mean each of these clusters: {', '.join(meant)}")
     raise PolicyError(
         f"the variable {variable} names a cluster that the policy does not have; it has: "
-        + ", ".join(f"{cluster} ({told})" for cluster, told in known.items())
+        + ", ".join(f"{cluster} ({known_name})" for cluster, known_name in known.items())
     )
 
 

@@ -82,8 +82,8 @@ def _settings(
     own = (rule or GroupSettings()).mode
     if own is not holding.mode:
         where = loaded.variable_of("max_mode") or f"line {loaded.line_of('max_mode')}"
-        told = f"max_mode ({where}) allows no {own.value}"
-        found = [Setting(s.name, s.value, told) if s.name == "mode" else s for s in found]
+        source = f"max_mode ({where}) allows no {own.value}"
+        found = [Setting(s.name, s.value, source) if s.name == "mode" else s for s in found]
     return (*found, _approvers(loaded, cluster, rule, number))
 
 

@@ -81,13 +81,13 @@ def check_server(address: str) -> str:
     >>> check_server("kafka-1.example.org:9092")
     'kafka-1.example.org:9092'
     """
-    told = repr(address) if len(address) <= _SHOWN else f"{address[:_SHOWN]!r}…"
+    shown = repr(address) if len(address) <= _SHOWN else f"{address[:_SHOWN]!r}…"
     found = _ADDRESS.fullmatch(address)
     if found is None:
-        raise ValueError(f"{told} is no address of a broker: write host:port")
+        raise ValueError(f"{shown} is no address of a broker: write host:port")
     port = found["port"]
     if port is not None and not (_PORT.fullmatch(port) and 0 < int(port[1:]) <= _MAX_PORT):
-        raise ValueError(f"{told} has no port from 1 to {_MAX_PORT:,}: write host:port")
+        raise ValueError(f"{shown} has no port from 1 to {_MAX_PORT:,}: write host:port")
     return address
 
 
@@ -149,9 +149,9 @@ def _check_value(name: str, value: Any) -> None:
 
 def _check_choice(name: str, value: Any) -> None:
     if value not in CHOICES[name]:
-        told = f"{name}: {str(value)[:_SHOWN]!r} is none of {', '.join(CHOICES[name])}"
+        message = f"{name}: {str(value)[:_SHOWN]!r} is none of {', '.join(CHOICES[name])}"
         near = _nearest(str(value), CHOICES[name])
-        raise ValueError(f"{told}; did you mean {near!r}?" if near else told)
+        raise ValueError(f"{message}; did you mean {near!r}?" if near else message)
 
 
 def _nearest(value: str, choices: tuple[str, ...]) -> str | None:

@@ -47,11 +47,11 @@ class SecretRef(BaseModel):
                 near = difflib.get_close_matches(str(key), list(cls.model_fields), n=1)
                 hint = f"did you mean {near[0]!r}?" if near else _FORM
                 raise ValueError(f"has no key {str(key)[:60]!r}; {hint}")
-        given = [key for key, told in value.items() if told is not None]
+        given = [key for key, part in value.items() if part is not None]
         if len(given) != 1:
             raise ValueError(f"a secret is {_FORM}")
-        told = value[given[0]]
-        if not (isinstance(told, Path) or (isinstance(told, str) and told and "\0" not in told)):
+        part = value[given[0]]
+        if not (isinstance(part, Path) or (isinstance(part, str) and part and "\0" not in part)):
             raise ValueError(f"{given[0]} must be text, and not empty")
         return value
 
@@ -62,15 +62,15 @@ class SecretRef(BaseModel):
         if self.env is not None:
             if any(fnmatchcase(self.env, part) for part in allowed if not part.startswith("/")):
                 return
-            told = f"the environment variable {self.env}"
+            place = f"the environment variable {self.env}"
         else:
             # Links are followed, so that none leads out of the folder.
             real = Path(self.file or "").resolve()
             if any(real.is_relative_to(Path(part).resolve()) for part in allowed if part.startswith("/")):
                 return
-            told = f"the file {self.file}"
+            place = f"the file {self.file}"
         raise SecretError(
-            f"a policy may not refer to {told}, only to {listed}",
+            f"a policy may not refer to {place}, only to {listed}",
             remedy=f"move it, or list its name or folder in the variable {ALLOWED_VARIABLE} of this process",
         )
 

@@ -51,11 +51,11 @@ _WANTED: Final = {
 def explain(error: ValidationError, name: str, tree: yaml.Node | None, overrides: Sequence[Override]) -> str:
     """Describe all errors, one line each, in the order of the file."""
     # Branches of a union may report the same error: equal lines are reported once.
-    told = dict.fromkeys(
+    messages = dict.fromkeys(
         _explain(name, tree, item, overrides)
         for item in sorted(error.errors(include_url=False), key=lambda item: locate(tree, item["loc"])[1])
     )
-    return "\n".join(told)
+    return "\n".join(messages)
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
@@ -129,7 +129,7 @@ def _message(item: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    return next((told for kind, told in _KINDS if isinstance(value, kind)), f"a {type(value).__name__}")
+    return next((noun for kind, noun in _KINDS if isinstance(value, kind)), f"a {type(value).__name__}")
 
 
 def _model_at(location: Sequence[str | int]) -> type[BaseModel]:
@@ -150,7 +150,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _shown(part: str | int) -> str:
-    told = str(part)
-    if told.isprintable() and len(told) <= _SHOWN:
-        return told
-    return repr(told[:_SHOWN])
+    text = str(part)
+    if text.isprintable() and len(text) <= _SHOWN:
+        return text
+    return repr(text[:_SHOWN])

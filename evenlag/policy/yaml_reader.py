@@ -60,7 +60,7 @@ def read_mapping(text: str, name: str) -> tuple[dict[Any, Any], yaml.Node]:
             raise PolicyError("\n".join(mistakes))
         content = loader.construct_document(tree)
     except yaml.YAMLError as error:
-        raise PolicyError(_told(error, text, name)) from error
+        raise PolicyError(_error_message(error, text, name)) from error
     except RecursionError:
         raise PolicyError(f"{name} is not YAML that can be read: it nests too deeply") from None
     finally:
@@ -213,15 +213,15 @@ class _Survey:
                 continue
             line = key.start_mark.line + 1
             if key.value in first:
-                told = ".".join((*path, _shown_key(key)))
+                place = ".".join((*path, _shown_key(key)))
                 self._mistakes.append(
-                    f"{self._name}, line {line}: {told}: the key {_shown(key.value)} stands twice, in lines "
+                    f"{self._name}, line {line}: {place}: the key {_shown(key.value)} stands twice, in lines "
                     f"{first[key.value]} and {line}: keep one"
                 )
             first.setdefault(key.value, line)
 
 
-def _told(error: yaml.YAMLError, text: str, name: str) -> str:
+def _error_message(error: yaml.YAMLError, text: str, name: str) -> str:
     """One line: the place and the error."""
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position]
@@ -240,12 +240,12 @@ def _told(error: yaml.YAMLError, text: str, name: str) -> str:
 
 
 def _shown(value: object) -> str:
-    told = repr(str(value))
-    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
+    text = repr(str(value))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def _shown_key(key: yaml.Node) -> str:
     if not isinstance(key, yaml.ScalarNode):
         return "?"
-    told: str = key.value
-    return told if told.isprintable() and len(told) <= _SHOWN else _shown(told)
+    text: str = key.value
+    return text if text.isprintable() and len(text) <= _SHOWN else _shown(text)

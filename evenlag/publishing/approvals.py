@@ -79,10 +79,10 @@ def decide(
         append_guarded(loaded.policy.lake, PLAN_EVENTS, answer, plan_guard)
     except EditedPlanError as error:
         # Nobody can approve it any more, and an open request would hold up the group's later plans.
-        told = {"cluster": cluster, "run_id": run_id, "day": error.plan.day or now.date()}
-        told |= {name: getattr(error.plan, name) for name in ("snapshot_id", "plan_id", "group_id")}
+        columns = {"cluster": cluster, "run_id": run_id, "day": error.plan.day or now.date()}
+        columns |= {name: getattr(error.plan, name) for name in ("snapshot_id", "plan_id", "group_id")}
         refused = PlanEventRow.of_plan(
-            told, PlanEvent.REJECTED, reason=error.plan.fault, actor=PUBLISHER_ACTOR, at=now
+            columns, PlanEvent.REJECTED, reason=error.plan.fault, actor=PUBLISHER_ACTOR, at=now
         )
         append_plan_events(loaded.policy.lake, [refused])
         raise

@@ -134,8 +134,8 @@ def _faulty_row(plan: FaultyPlan, slot: datetime) -> dict[str, Any]:
     """What is needed to refuse a plan."""
     names = ("plan_id", "group_id", "snapshot_id")
     day = plan.day or slot.astimezone(UTC).date()
-    told = {"day": day, "group_type": None, "refusal": plan.fault}
-    return {name: getattr(plan, name) for name in names} | told
+    known = {"day": day, "group_type": None, "refusal": plan.fault}
+    return {name: getattr(plan, name) for name in names} | known
 
 
 def _row(

@@ -213,14 +213,16 @@ def _group_blocker(plan: Plan, group: LiveGroup) -> _Blocker | None:
     A group that rebalances may come back with the same members: its plan waits.
     """
     if group.error is not None:
-        return _Blocker(_told(plan["group_id"], "the group cannot be described", group.error), is_final=False)
+        return _Blocker(
+            _problem_text(plan["group_id"], "the group cannot be described", group.error), is_final=False
+        )
     if group.is_gone:
         return _Blocker("the group does not exist, or does not use its protocol any more")
     if group.state in _PASSING_STATES:
         return _Blocker(f"the group is {group.state}", is_final=False)
     if group.unreadable is not None:
         return _Blocker(
-            _told(plan["group_id"], "its members cannot be read", group.unreadable), is_final=False
+            _problem_text(plan["group_id"], "its members cannot be read", group.unreadable), is_final=False
         )
     checks = (
         (group.state != GroupState.STABLE, f"the group is {group.state}"),
@@ -244,7 +246,9 @@ def _gain_blocker(plan: Plan, live: LiveGain, settings: GroupSettings) -> _Block
     if settings.load is Load.RATE:
         return None
     if live.error is not None:
-        return _Blocker(_told(plan["group_id"], "its offsets cannot be read", live.error), is_final=False)
+        return _Blocker(
+            _problem_text(plan["group_id"], "its offsets cannot be read", live.error), is_final=False
+        )
     if live.num_unknown:
         return _Blocker(f"the current lag of {live.num_unknown} partitions is unknown")
     if live.gain < settings.min_gain:
@@ -255,7 +259,7 @@ def _gain_blocker(plan: Plan, live: LiveGain, settings: GroupSettings) -> _Block
     return None
 
 
-def _told(group_id: str, what: str, error: str) -> str:
+def _problem_text(group_id: str, what: str, error: str) -> str:
     """The error; one of authorization with the permission that evenlag lacks."""
     if is_not_authorized(error):
         return f"{what}: evenlag lacks the ACL operation Describe on the group {group_id!r} ({error})"

@@ -170,7 +170,9 @@ def _messages(run: Run) -> list[str]:
     for plan in run.plans:
         failed = {name: result.message for name, result in plan.results.items() if not result.passed}
         if failed:
-            lines = Html("<br>".join(f"<b>{text(name)}</b> {text(told)}" for name, told in failed.items()))
+            lines = Html(
+                "<br>".join(f"<b>{text(name)}</b> {text(message)}" for name, message in failed.items())
+            )
             rows.append((Html(f'<span class="name">{text(plan.group_id)}</span>'), lines))
     return ["<h3>Why plans were rejected</h3>", table(("group", "messages"), rows)] if rows else []
 
@@ -182,10 +184,10 @@ def _check_table(run: Run, checks: Iterable[Expectation]) -> str:
     for check in checks:
         result = run.checks.get(check.name)
         if result is not None:
-            told = _prose(check.fails_when if result.passed else result.message)
+            sentence = _prose(check.fails_when if result.passed else result.message)
             observed, allowed = _value(result.observed), _value(result.allowed)
             rows.append(
-                (check.name, _verdict(result.passed), observed, check.sign, allowed, check.table, told)
+                (check.name, _verdict(result.passed), observed, check.sign, allowed, check.table, sentence)
             )
     headings = ("check", "verdict", "observed#", "", "limit#", "table", "what failed, or fails it")
     return table(headings, rows)

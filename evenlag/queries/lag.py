@@ -24,7 +24,7 @@ MEMBER_COLUMNS: Final = ("group_id", "member_id", "error", "subscription_error",
 """Columns of ``members`` that :func:`group_rows` needs."""
 SUM_COLUMNS: Final = ("status", "lag_records", "lag_bound")
 """Columns of ``lag`` that :func:`sum_lag` needs."""
-_MAX_TOLD: Final = 3
+_MAX_SHOWN: Final = 3
 # What the reasons of `evenlag.kafka.member_protocol` begin with; queries know no brokers.
 _NO_LAG: Final = ("not a consumer group", "not measured")
 _FACTS: Final = ("commit_problem", "subscription_problem", "owner_problem")
@@ -51,8 +51,8 @@ def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     facts = members.append_column(
         "subscription_problem", pc.coalesce(members["error"], members["subscription_error"])
     ).append_column("owner_problem", pc.coalesce(members["error"], members["assignment_error"]))
-    told = facts.group_by("group_id").aggregate([(name, "min") for name in _FACTS[1:]])
-    described = {row["group_id"]: row for row in told.to_pylist()}
+    facts_of_groups = facts.group_by("group_id").aggregate([(name, "min") for name in _FACTS[1:]])
+    described = {row["group_id"]: row for row in facts_of_groups.to_pylist()}
     # An owner is a member, also where the rows of members are gone.
     owners = lag.select(["group_id", "owner_member_id"]).rename_columns(["group_id", "member_id"])
     everyone = pa.concat_tables([members.select(["group_id", "member_id"]), owners])
@@ -153,9 +153,9 @@ def unmeasured(row: Mapping[str, Any]) -> str | None:
 
 def unknown_facts_text(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return which facts of groups are unknown, and why, of the first three; empty if there are none."""
-    told = [f"{row['group_id']}: {facts}" for row in rows if (facts := unknown_facts(row))]
-    more = f"; and {len(told) - _MAX_TOLD} more" if len(told) > _MAX_TOLD else ""
-    return "; ".join(told[:_MAX_TOLD]) + more
+    texts = [f"{row['group_id']}: {facts}" for row in rows if (facts := unknown_facts(row))]
+    more = f"; and {len(texts) - _MAX_SHOWN} more" if len(texts) > _MAX_SHOWN else ""
+    return "; ".join(texts[:_MAX_SHOWN]) + more
 
 
 def left_topics_text(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -69,9 +69,9 @@ def _gates(gates: Sequence[GateSummary]) -> Html:
     if not passed:
         return Html(shown)
     judged = [(gate.gate, number(gate.num_judged)) for gate in passed]
-    told = table(("gate", "judged#"), judged, caption="Gates that passed every plan")
+    gate_table = table(("gate", "judged#"), judged, caption="Gates that passed every plan")
     noun = "gate" if len(passed) == 1 else "gates"
-    return Html(shown + details(f"{len(passed):,} {noun} passed every plan", told))
+    return Html(shown + details(f"{len(passed):,} {noun} passed every plan", gate_table))
 
 
 def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:

@@ -34,13 +34,15 @@ def policies_section(report: Report) -> Html:
         "rebalances#", "above the bound#",
     )  # fmt: skip
     days = max((each.num_days for each in report.policies), default=0)
-    told = table(
+    policy_table = table(
         columns,
         [_policy_row(each) for each in report.policies]
         + [_measured_row(each.measured) for each in report.policies if each.measured is not None],
         caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
     )
-    shown = text(model_warning(report.model_error)) + told + _ABOUT_POLICIES if report.policies else ""
+    shown = (
+        text(model_warning(report.model_error)) + policy_table + _ABOUT_POLICIES if report.policies else ""
+    )
     return Html(shown + "".join(note(reason) for reason in report.reasons))
 
 

@@ -56,18 +56,18 @@ def _change_caption(change: LagChange) -> str:
     rest += _unknown_in_change(change)
     if change.plan_id is None:
         return f"Read at {moment(change.before_at)}. The period has no plan to compare with.{rest}"
-    told = (
+    caption = (
         f"Plan {change.plan_id[:12]} ({change.status or 'without an event'}) moves {number(change.moves)} "
         f"partitions. Before: read at {moment(change.before_at)}; the plan is based on it."
     )
     if change.after_at is not None:
-        told += (
+        caption += (
             f" After: read at {moment(change.after_at)}. Consumers and producers continued in between, so it "
             f"differs from the prediction.{_drain_times(change)}"
         )
     else:
-        told += " It has no outcome in the period, so there is no lag after it."
-    return told + rest
+        caption += " It has no outcome in the period, so there is no lag after it."
+    return caption + rest
 
 
 def _drain_times(change: LagChange) -> str:
@@ -91,7 +91,7 @@ def drain_time(milliseconds: float | None) -> str:
 
 
 def _unknown_in_change(change: LagChange) -> str:
-    told = [
+    sentences = [
         f"{about} the lag of {number(unknown)} of {number(partitions)} partitions was not known."
         for about, (unknown, partitions) in (
             ("Before,", change.unknown_before),
@@ -99,9 +99,9 @@ def _unknown_in_change(change: LagChange) -> str:
         )
         if unknown
     ]
-    if not told:
+    if not sentences:
         return ""
-    return f" {' '.join(told)} ≥ marks a lower bound in the table; a bar shows only what was known."
+    return f" {' '.join(sentences)} ≥ marks a lower bound in the table; a bar shows only what was known."
 
 
 def timeline_section(report: Report) -> Html:
@@ -111,11 +111,11 @@ def timeline_section(report: Report) -> Html:
         return note("The period has not been audited yet. Run: ", AUDIT)
     numbers = {name: place for place, name in enumerate(timeline.owners)}
     entries = [(patch(series_variable(place)), f"{place + 1} {name}") for name, place in numbers.items()]
-    told = count_marks(timeline.marks)
+    counts = count_marks(timeline.marks)
     entries += [
-        (shape("--accent", HINT_MARKERS[what]), f"hint {what}") for what in HINT_EVENTS if what in told
+        (shape("--accent", HINT_MARKERS[what]), f"hint {what}") for what in HINT_EVENTS if what in counts
     ]
-    if "rebalance" in told:
+    if "rebalance" in counts:
         entries.append((shape("--ink", "^"), "a rebalance"))
     last = max(each.end for each in timeline.intervals)
     caption = (
@@ -202,18 +202,18 @@ def _unknown(report: Report) -> str:
     count = len(observed.at)
     gaps = sum(value is None for value in observed.lag_records)
     bounds = sum(map(bool, observed.num_unknown)) - gaps
-    told = []
+    sentences = []
     if gaps == count:
-        told.append("It was not known in any snapshot.")
+        sentences.append("It was not known in any snapshot.")
     elif gaps:
-        told.append(f"Where the line breaks it was not known: in {gaps:,} of {count:,} snapshots.")
+        sentences.append(f"Where the line breaks it was not known: in {gaps:,} of {count:,} snapshots.")
     if bounds:
-        told.append(f"In {bounds:,} of {count:,} snapshots some of it was not known: at least so much.")
+        sentences.append(f"In {bounds:,} of {count:,} snapshots some of it was not known: at least so much.")
     statuses = ", ".join(
         f"{status} (up to {most:,} partitions in {seen:,} snapshots)"
         for status, seen, most in observed.unknown
     )
-    return f" {' '.join(told)} Status of the partitions whose lag was not known: {statuses}."
+    return f" {' '.join(sentences)} Status of the partitions whose lag was not known: {statuses}."
 
 
 def _peaks(replayed: Iterable[Series]) -> Html:

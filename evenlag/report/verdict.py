@@ -134,13 +134,13 @@ def _effect(change: LagChange) -> str:
 def _prospect(change: LagChange, *, is_over: bool) -> str:
     would = "would have taken" if is_over else "would take"
     moves = "" if change.moves is None else f" with {number(change.moves)} {_noun(change.moves, 'move')}"
-    told = (
+    sentence = (
         f"it {would} the most loaded member from {_lag(change, 'before')} to "
         f"{_lag(change, 'predicted')} records of lag{moves}"
     )
     if largest(change, "after") is None:
-        return f"{told}."
-    return f"{told}. When it ended, the most loaded member had {_lag(change, 'after')}."
+        return f"{sentence}."
+    return f"{sentence}. When it ended, the most loaded member had {_lag(change, 'after')}."
 
 
 def _evaluated(change: LagChange, evaluation: Mapping[str, Any] | None) -> tuple[VerdictKind, str]:
@@ -175,15 +175,15 @@ def _so_far(change: LagChange) -> tuple[VerdictKind, str]:
     if not before or not change.total_before or after is None:
         return VerdictKind.PLAIN, "Whether it was worth it is open: there was no lag before."
     was, share = before / change.total_before, after / change.total_after
-    told = (
+    sentence = (
         f"the most loaded member's share of the group's lag went from {percent(was)} to {percent(share)}. "
         "The evaluation follows at the plan's horizon."
     )
     predicted = largest(change, "predicted")
     is_good = share < was or (predicted is not None and after <= predicted)
     if is_good:
-        return VerdictKind.GOOD, f"It was worth it so far: {told}"
-    return VerdictKind.WARN, f"It was not worth it so far: {told}"
+        return VerdictKind.GOOD, f"It was worth it so far: {sentence}"
+    return VerdictKind.WARN, f"It was not worth it so far: {sentence}"
 
 
 def _others(plans: Sequence[Mapping[str, Any]]) -> str:

@@ -85,6 +85,6 @@ def timeline_svg(samples: Samples) -> str:
         last_s = max([*samples.at_s, *(at_s for at_s, _ in marks)])
         axes.set_xlim(min(samples.at_s), last_s * 1.01 or 1)
     draw_marks(figure, axes, [ChartMark(at_s, what, _MARKERS.get(what, "v")) for at_s, what in marks])
-    told = "".join(f" {what} after {at_s:.0f} s;" for at_s, what in marks)
-    label = f"Lag of each consumer over time, in records.{told}".removesuffix(";")
+    marked = "".join(f" {what} after {at_s:.0f} s;" for at_s, what in marks)
+    label = f"Lag of each consumer over time, in records.{marked}".removesuffix(";")
     return svg(figure, "timeline", label)

@@ -94,9 +94,9 @@ class DemoLake:
         events = self._reader.read_events(filters=self._mine()).to_pylist()
         published = [event for event in events if event["event"] == "PUBLISHED"]
         if len(published) != 1:
-            told = "; ".join(f"{event['event']}: {event['reason']}" for event in events)
+            reasons = "; ".join(f"{event['event']}: {event['reason']}" for event in events)
             raise DemoError(
-                f"{len(published)} plans of {self._group_id} were published ({told or 'no events'})"
+                f"{len(published)} plans of {self._group_id} were published ({reasons or 'no events'})"
             )
         plan_id = published[0]["plan_id"]
         [head] = self._reader.read(PLANS, filters=[*self._mine(), ("plan_id", "=", plan_id)]).to_pylist()

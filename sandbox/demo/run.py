@@ -104,25 +104,25 @@ def run_demo(
     story: Terminal output; None: a new one.
     run: Runs the command, to compare the lag it shows with the lake at the end; None: no comparison.
     """
-    told = story or Story()
+    terminal = story or Story()
     try:
         # The clients log a lot while a broker stops.
         with quiet("kafka"), interruptible():
             consumers = Consumers(protocol, client)
-            promises = _tell(prepare_folder(folder), told, consumers, run, keep_going=keep_going)
+            promises = _tell(prepare_folder(folder), terminal, consumers, run, keep_going=keep_going)
     except EXPECTED_ERRORS as error:
-        told.say(f"\nThe demo stopped: {error}", style="bold red")
-        told.say(f"Logs are in {folder.resolve()}")
+        terminal.say(f"\nThe demo stopped: {error}", style="bold red")
+        terminal.say(f"Logs are in {folder.resolve()}")
         return 1
     except KeyboardInterrupt:
-        told.say("\nStopped; nothing runs any more.", style="bold")
+        terminal.say("\nStopped; nothing runs any more.", style="bold")
         return 130
     page = (folder / PAGE).resolve()
-    told.promises(promises)
+    terminal.promises(promises)
     kept = all(promise.kept for promise in promises)
-    told.say(f"\nThe picture: {page.as_uri()}", style="bold")
-    told.say(
-        f"Done in {told.elapsed_s:.0f} s." if kept else "Not every promise was kept.",
+    terminal.say(f"\nThe picture: {page.as_uri()}", style="bold")
+    terminal.say(
+        f"Done in {terminal.elapsed_s:.0f} s." if kept else "Not every promise was kept.",
         style="" if kept else "bold red",
     )
     return 0 if kept else 1

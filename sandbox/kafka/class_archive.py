@@ -23,11 +23,11 @@ QUIET: Final = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 def archive_file() -> Path:
     """Return where the archive for this Java and the sandbox's own Kafka is, whether it exists or not."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in (str(Path(java_command()).resolve()), *broker_classpath().split(os.pathsep)):
         status = Path(name).stat()
-        told.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
-    return cache_dir() / f"kafka-{told.hexdigest()[:16]}.jsa"
+        digest.update(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return cache_dir() / f"kafka-{digest.hexdigest()[:16]}.jsa"
 
 
 def archive_options() -> list[str]:

@@ -154,10 +154,10 @@ class SparkCluster:
         """Return what the master reports of workers and applications; empty while it does not respond."""
         try:
             with urllib.request.urlopen(f"http://{_HOST}:{self._page}/json/", timeout=10) as answer:
-                told: dict[str, Any] = json.load(answer)
+                state: dict[str, Any] = json.load(answer)
         except (urllib.error.URLError, OSError, ValueError):
             return {}
-        return told
+        return state
 
     def stop(self) -> None:
         """Stop all workers with their executors, then the master."""

@@ -87,10 +87,10 @@ class ConnectServer:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while self._ready is not None and time.monotonic() < deadline:
             if select.select([self._ready], [], [], _POLL_S)[0]:
-                told = os.read(self._ready, 1024).decode().strip()
+                url = os.read(self._ready, 1024).decode().strip()
                 os.close(self._ready)
                 self._ready = None
-                if told == self.url:
+                if url == self.url:
                     return
                 # Its end of the pipe is closed: it has ended, or ends.
                 raise ConnectServerError(f"the server is not ready:\n{self._tail_of_ended()}")

@@ -107,11 +107,11 @@ def _check(work: MaintenanceRun, policy: Policy, unhealthy: list[str]) -> None:
         checks = check_lake(work.reader, work.settings, cluster, schedules.get(cluster), now)
         for check in checks:
             if not check.is_ok:
-                told = (
+                warning = (
                     f"{check.table_name} of {cluster}: {check.check_name}: {check.observed}: {check.message}"
                 )
-                _LOG.warning("%s", told)
-                unhealthy.append(told)
+                _LOG.warning("%s", warning)
+                unhealthy.append(warning)
         keep = partial(keep_checks, work.lake.paths.root, cluster, checks, now)
         work.run(f"keep {len(checks)} checks of {cluster}", "checks", keep, len(checks))
 

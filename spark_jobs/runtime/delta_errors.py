@@ -33,10 +33,10 @@ def as_lake_error(message: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JJavaError) as error:
         names, texts = _remote_causes(error) if _is_remote(error) else _causes(error)
-        told = f"{message}: {_cause(texts)}"
+        explained = f"{message}: {_cause(texts)}"
         if any(_CONFLICT_CLASS.search(name) for name in names) or _CONFLICT.search("\n".join(texts)):
-            raise LakeConflictError(told) from error
-        raise LakeError(told) from error
+            raise LakeConflictError(explained) from error
+        raise LakeError(explained) from error
 
 
 def retry_on_conflict(message: str, write: Callable[[], object]) -> None:

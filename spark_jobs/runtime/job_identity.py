@@ -29,5 +29,7 @@ def identify_job(module: str, arguments: Mapping[str, Any]) -> str:
     True
     """
     policy = Path(arguments.get("config") or os.environ.get(POLICY_VARIABLE) or DEFAULT_POLICY_PATH)
-    told = {name: str(value) for name, value in arguments.items() if name not in _NOT_PART}
-    return json.dumps([module, told, str(policy.absolute()), os.environ.get(LAKE_VARIABLE)], sort_keys=True)
+    identifying = {name: str(value) for name, value in arguments.items() if name not in _NOT_PART}
+    return json.dumps(
+        [module, identifying, str(policy.absolute()), os.environ.get(LAKE_VARIABLE)], sort_keys=True
+    )

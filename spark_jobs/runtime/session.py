@@ -149,9 +149,9 @@ def _num_server_slots(spark: SparkSession) -> int:
     from pyspark.sql import functions as sf
 
     # A server of ours has it as a setting. Of another one, the partitions of a range show it.
-    told = spark.conf.get(SERVER_PARALLELISM_KEY, None)
-    if told is not None and told.isdecimal():
-        return int(told)
+    parallelism = spark.conf.get(SERVER_PARALLELISM_KEY, None)
+    if parallelism is not None and parallelism.isdecimal():
+        return int(parallelism)
     partitions = spark.range(_PROBE_ROWS).select(sf.spark_partition_id().alias("partition")).distinct()
     return partitions.count()
 

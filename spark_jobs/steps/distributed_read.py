@@ -221,7 +221,7 @@ class _DistributedRead:
             is_state = (sf.col(name) == REBALANCING) | sf.col(name).startswith(OTHER_PROTOCOL)
             unreadable |= sf.coalesce(~is_state, sf.lit(False))
         bad_members = members.where(unreadable).orderBy("group_id", "member_id")
-        told = find_unreadable_members(
+        member_problems = find_unreadable_members(
             bad_members.select(*MEMBER_PROBLEM_COLUMNS).limit(_MAX_BAD_MEMBERS).toArrow()
         )
         commits = self._written(COMMITS)
@@ -229,7 +229,7 @@ class _DistributedRead:
         unread_groups = unread_groups.union(commits.where(sf.col("error").isNotNull()).select("group_id"))
         problems = [
             *_summarize("group", members.select("group_id", "error").distinct(), sf.col("group_id")),
-            *find_problems("group", told.keys(), told.values()),
+            *find_problems("group", member_problems.keys(), member_problems.values()),
             *_summarize("commits", commits, sf.col("group_id")),
             *_summarize("offsets", offsets, partition),
         ]

@@ -48,7 +48,7 @@ def build_ownership(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:
     )
     instance = sf.col("group_instance_id")
     in_state = sf.concat(sf.lit("the group is "), sf.coalesce("group_state", sf.lit("in no state")))
-    told = cells.withColumns(
+    seen = cells.withColumns(
         {
             "owner_key": sf.when(instance.isNotNull(), sf.concat(sf.lit("i:"), instance)).otherwise(
                 sf.concat(sf.lit("m:"), "member_id")
@@ -58,7 +58,7 @@ def build_ownership(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:
             .when(sf.col("state") == OwnershipState.NOBODY, sf.lit("no member holds it")),
         }
     )
-    return conform(merge_intervals(told, key=_KEY, content=_CONTENT), OWNERSHIP)
+    return conform(merge_intervals(seen, key=_KEY, content=_CONTENT), OWNERSHIP)
 
 
 def _numbered(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:

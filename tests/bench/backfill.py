@@ -63,9 +63,9 @@ def run_job(policy: Path, num_days: int, kill_after: int | None = None) -> tuple
     skipped = 0
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as job:
         for line in job.stderr or ():
-            if (told := _DONE.search(line)) is None:
+            if (shown := _DONE.search(line)) is None:
                 continue
-            day, outcome, took = told.groups()
+            day, outcome, took = shown.groups()
             sys.stderr.write(f"{day} {outcome} {took} s\n")
             if outcome == "skipped":
                 skipped += 1
@@ -113,12 +113,12 @@ def link_days(source: Path, target: Path, days: Sequence[date]) -> None:
 def model_errors(lake: Path) -> dict[str, float]:
     """How far the model was off, over all group-days."""
     rows = LakeReader(str(lake)).read(REPLAYS, filters=[("policy", "=", "observed")])
-    told = {name: rows[name].drop_null().to_numpy() for name in ("median_error", "p95_error")}
+    shown = {name: rows[name].drop_null().to_numpy() for name in ("median_error", "p95_error")}
     return {
         "group_days": rows.num_rows,
-        "median_of_median_error": float(np.median(told["median_error"])),
-        "p95_of_median_error": float(np.percentile(told["median_error"], 95)),
-        "median_of_p95_error": float(np.median(told["p95_error"])),
+        "median_of_median_error": float(np.median(shown["median_error"])),
+        "p95_of_median_error": float(np.percentile(shown["median_error"], 95)),
+        "median_of_p95_error": float(np.median(shown["p95_error"])),
     }
 
 

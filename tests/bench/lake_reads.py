@@ -125,9 +125,9 @@ def measure(root: Path, asked: dict[str, list[list[Any]]], python: str) -> dict[
     found = {}
     for name, filters in asked.items():
         wanted = expected(root, filters)
-        told = {way: [one["answers"][name] for one in rounds if one["way"] == way] for way in WAYS}
-        ours = min(one["seconds"] for one in told[OURS])
-        found[name] = {"rows": wanted[0], "ways": {way: judge(told[way], wanted, ours) for way in WAYS}}
+        shown = {way: [one["answers"][name] for one in rounds if one["way"] == way] for way in WAYS}
+        ours = min(one["seconds"] for one in shown[OURS])
+        found[name] = {"rows": wanted[0], "ways": {way: judge(shown[way], wanted, ours) for way in WAYS}}
     return {"ways": ways, "queries": found}
 
 

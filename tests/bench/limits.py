@@ -64,12 +64,12 @@ def _parsed() -> Iterator[tuple[str, float]]:
         policy.write(_POLICY)
         policy.flush()
         files = [str(path) for path in sorted((ROOT / "dags").glob("[!_]*.py"))]
-        told = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", _PARSE, *files],
             env=os.environ | {"EVENLAG_CONFIG": policy.name, "PYTHONPATH": str(ROOT)},
             check=True, capture_output=True, text=True,
         ).stdout  # fmt: skip
-    for line in told.splitlines():
+    for line in done.splitlines():
         name, seconds = line.split()
         yield f"parse {name}", float(seconds)
 

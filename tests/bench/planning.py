@@ -144,8 +144,8 @@ class Bench:
                     moved = done["rows"] / groups
             times["write_moved"].append(self.only_write(lake, rows, moved))
             times["write_all"].append(self.only_write(lake, rows, None))
-            told = ", ".join(f"{key} {values[-1]:.1f} s" for key, values in times.items())
-            say(f"{name}: {told}")
+            message = ", ".join(f"{key} {values[-1]:.1f} s" for key, values in times.items())
+            say(f"{name}: {message}")
         found = {f"{key}_s": round(median(values), 2) for key, values in times.items()}
         self.compared[size] = found | {
             "repeats": repeats,

@@ -117,15 +117,15 @@ def _of_verdicts(lake: LakeReader, plans: Rows, events: Rows) -> Iterator[str]:
     gates: dict[str, set[str]] = defaultdict(set)
     for row in lake.read(GATE_RESULTS).to_pylist():
         gates[row["plan_id"]].add(row["gate"])
-    told: dict[str, set[str]] = defaultdict(set)
+    found: dict[str, set[str]] = defaultdict(set)
     for event in events:
-        told[event["plan_id"]].add(event["event"])
-    for plan_id in (gates.keys() | told.keys()) - heads:
+        found[event["plan_id"]].add(event["event"])
+    for plan_id in (gates.keys() | found.keys()) - heads:
         yield f"plan {plan_id} has verdicts or events, and no head"
     for plan_id, names in gates.items():
         if len(names) != len(GATES):
             yield f"plan {plan_id} was judged by {len(names)} of {len(GATES)} gates"
-    for plan_id, names in told.items():
+    for plan_id, names in found.items():
         if {"APPROVED", "REJECTED"} <= names:
             yield f"plan {plan_id} is approved and rejected"
         if {"APPROVED", "REJECTED"} & names and plan_id not in gates:

@@ -87,9 +87,9 @@ class _Generations:
 
     def at(self, ownership: Ownership, at_s: float) -> int:
         """Return what the member itself said or, of one that died, the newest that anybody knew of."""
-        told = self._told.get((ownership.pid, at_s))
-        if told is not None:
-            return told
+        shown = self._told.get((ownership.pid, at_s))
+        if shown is not None:
+            return shown
         index = bisect_right(self._reached, (at_s, 1 << 60))
         return self._reached[index - 1][1] if index else 0
 

@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> int:
 def keep(kind: str, seen: dict[str, list[dict[str, Any]]], seed: int) -> None:
     """Write what was seen so far beside what other faults have left there."""
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    told = {
+    shown = {
         fault: {
             "tries": len(entries),
             "violations": sum(len(entry["violations"]) for entry in entries),
@@ -148,7 +148,7 @@ def keep(kind: str, seen: dict[str, list[dict[str, Any]]], seed: int) -> None:
         }
         for fault, entries in seen.items()
     }
-    results |= {kind: {"seed": seed, "groups": NUM_GROUPS, "faults": told}}
+    results |= {kind: {"seed": seed, "groups": NUM_GROUPS, "faults": shown}}
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

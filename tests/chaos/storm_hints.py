@@ -74,11 +74,11 @@ def wait_until_whole(
         is_owned = held == list(range(num_partitions()))
         return is_owned and live is not None and len(live.held) == len(workload.consumers)
 
-    def told() -> str:
+    def tail() -> str:
         shown = {name: sorted(numbers) for name, numbers in workload.owners().items()}
         return f"the group is {describe()}, and owners are {shown}"
 
-    wait_until(is_whole, timeout_s=240, what=told)
+    wait_until(is_whole, timeout_s=240, what=tail)
 
 
 def wait_until_consumed(

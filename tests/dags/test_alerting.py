@@ -50,9 +50,9 @@ def test_a_name_that_leads_to_no_notifier_is_told(name: str, monkeypatch: pytest
 def test_a_notifier_s_templates_have_what_is_new_and_what_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TEST_NOTIFIED_FILE", str(tmp_path / "told"))
+    monkeypatch.setenv("TEST_NOTIFIED_FILE", str(tmp_path / "shown"))
     notify(FileNotifier(), CHANGES, "orders", {"run_id": "r"})
-    assert (tmp_path / "told").read_text().splitlines() == [
+    assert (tmp_path / "shown").read_text().splitlines() == [
         "orders 1: PLAN_REJECTED billing: moves 41 partitions",
         "over: STALE_SNAPSHOT orders",
     ]

@@ -24,7 +24,7 @@ clusters:
 """
 # A job's Python whose `observe` takes longer than a minute, and says which slot it had and when.
 SLOW = """#!/bin/sh
-echo "$4 ${{10}} $(date +%s)" >> {told}
+echo "$4 ${{10}} $(date +%s)" >> {record}
 [ "$4" = observe ] && sleep {seconds}
 exit 0
 """
@@ -94,8 +94,8 @@ def test_after_a_long_run_airflow_s_timetable_goes_on_with_the_newest_slot(
 def test_runs_that_take_longer_than_a_minute_follow_each_other_and_skip_slots(tmp_path: Path) -> None:
     from sandbox.airflow.instance import Airflow
 
-    told, python, policy = tmp_path / "told", tmp_path / "python", tmp_path / "evenlag.yaml"
-    python.write_text(SLOW.format(told=told, seconds=_OBSERVE_S), encoding="utf-8")
+    record, python, policy = tmp_path / "record", tmp_path / "python", tmp_path / "evenlag.yaml"
+    python.write_text(SLOW.format(record=record, seconds=_OBSERVE_S), encoding="utf-8")
     python.chmod(0o755)
     policy.write_text(POLICY.format(lake=tmp_path / "lake"), encoding="utf-8")
     environment = {
@@ -113,7 +113,7 @@ def test_runs_that_take_longer_than_a_minute_follow_each_other_and_skip_slots(tm
     wait_until_gone(str(tmp_path))
 
     assert unfinished == 1
-    started = [line.split() for line in told.read_text(encoding="utf-8").splitlines()]
+    started = [line.split() for line in record.read_text(encoding="utf-8").splitlines()]
     observed = [
         (datetime.fromisoformat(slot), datetime.fromtimestamp(int(moment), UTC))
         for step, slot, moment in started

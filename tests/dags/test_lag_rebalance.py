@@ -199,9 +199,9 @@ def test_only_a_failure_that_time_may_heal_is_tried_again(
 def test_by_spark_connect_a_task_starts_the_same_job_and_no_spark_submit(
     dag: DAG, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tmp_path / "told"
+    record = tmp_path / "record"
     python = script(
-        tmp_path / "python", f'printf "%s\\n" "$EVENLAG_SPARK_REMOTE" "$@" > {told}', "echo running"
+        tmp_path / "python", f'printf "%s\\n" "$EVENLAG_SPARK_REMOTE" "$@" > {record}', "echo running"
     )
     monkeypatch.setenv("EVENLAG_SPARK_PYTHON", str(python))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -210,7 +210,7 @@ def test_by_spark_connect_a_task_starts_the_same_job_and_no_spark_submit(
 
     type(task).execute.__wrapped__(task, {})
 
-    remote, *command, events = told.read_text(encoding="utf-8").splitlines()
+    remote, *command, events = record.read_text(encoding="utf-8").splitlines()
     assert remote == "sc://localhost:15002/;token=s3cret%2Ftoken"
     assert command == ["-P", "-m", "spark_jobs.cycle", *task.application_args]
     assert events.startswith("--events-fd=")
@@ -220,8 +220,8 @@ def test_by_spark_connect_a_task_starts_the_same_job_and_no_spark_submit(
 def test_a_submitted_job_does_not_see_the_server_of_the_worker_s_environment(
     dag: DAG, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = tmp_path / "told"
-    script(tmp_path / "spark-submit", f'echo "remote=$EVENLAG_SPARK_REMOTE" > {told}')
+    record = tmp_path / "record"
+    script(tmp_path / "spark-submit", f'echo "remote=$EVENLAG_SPARK_REMOTE" > {record}')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("EVENLAG_SPARK_REMOTE", "sc://elsewhere")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", SUBMIT)
@@ -230,7 +230,7 @@ def test_a_submitted_job_does_not_see_the_server_of_the_worker_s_environment(
 
     type(task).execute.__wrapped__(task, {})
 
-    assert told.read_text(encoding="utf-8") == "remote=\n"
+    assert record.read_text(encoding="utf-8") == "remote=\n"
     assert os.environ["EVENLAG_SPARK_REMOTE"] == "sc://elsewhere"
 
 

@@ -146,8 +146,8 @@ def test_an_asset_is_updated_only_by_something_new(count: int, fires: bool) -> N
     events = OutletEventAccessors()
     slot = datetime(2026, 11, 23, 12, tzinfo=UTC)
     update_asset({"outlet_events": events}, alias, asset, count=count, slot=slot)
-    told = [event.extra for event in events[alias].asset_alias_events]
-    assert told == ([{"count": 2, "slot": "2026-11-23T12:00:00+00:00"}] if fires else [])
+    shown = [event.extra for event in events[alias].asset_alias_events]
+    assert shown == ([{"count": 2, "slot": "2026-11-23T12:00:00+00:00"}] if fires else [])
 
 
 @pytest.mark.parametrize(

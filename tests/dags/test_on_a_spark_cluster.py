@@ -172,7 +172,7 @@ def test_an_executor_has_what_is_documented_and_nothing_of_ours(spark_cluster: S
 def test_the_cluster_listens_on_the_loopback_only_and_asks_for_its_secret(
     spark_cluster: SparkCluster,
 ) -> None:
-    told = spark_cluster.state()
-    assert {worker["host"] for worker in told["workers"]} == {"127.0.0.1"}
+    shown = spark_cluster.state()
+    assert {worker["host"] for worker in shown["workers"]} == {"127.0.0.1"}
     mode = (spark_cluster.directory / "conf" / "spark-defaults.conf").stat().st_mode
     assert mode & 0o077 == 0

@@ -99,9 +99,9 @@ class Asked:
 def test_a_yes_is_recorded_with_the_person_s_name_and_reason(live: LiveGroup) -> None:
     asked = Asked(live, live.plan())
     asked.answer("Approve", reason=" looks right ")
-    told = asked.events["APPROVED"]
-    assert (told["actor"], told["reason"], told["run_id"]) == ("7", "looks right", asked.run_id)
-    assert (told["actor_name"], told["channel"], told["account"]) == ("ada", "api", None)
+    recorded = asked.events["APPROVED"]
+    assert (recorded["actor"], recorded["reason"], recorded["run_id"]) == ("7", "looks right", asked.run_id)
+    assert (recorded["actor_name"], recorded["channel"], recorded["account"]) == ("ada", "api", None)
     # A worker that is killed after the record runs it again: the same answer, without a second request.
     asked.answer("Approve", reason="looks right")
     assert asked.operator.execute(asked.context)["responded_by"] == "7"

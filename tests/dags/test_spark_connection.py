@@ -65,7 +65,7 @@ def test_a_token_may_have_any_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({}, "names no server"),
         ({"host": "spark://master"}, "spark://"),
@@ -78,8 +78,8 @@ def test_a_token_may_have_any_characters() -> None:
         ({"host": "server", "extra": '{"use_ssl": 1}'}, "use_ssl"),
     ],
 )
-def test_what_would_be_ignored_or_misread_is_refused(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConnectionFaultError, match=told) as caught:
+def test_what_would_be_ignored_or_misread_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConnectionFaultError, match=message) as caught:
         server_of(connection(**fields))
     assert "s3cret" not in str(caught.value)
 

@@ -166,12 +166,14 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
         assert (done["status"], done["actor"], done["channel"]) == ("APPROVED", "ada", "command")
 
     answer(airflow, run, "Approve", "looks right", send=approve)
-    told = live.events(plan)
-    recorded = [told["APPROVED"][name] for name in ("actor", "actor_name", "channel", "account", "reason")]
+    by_event = live.events(plan)
+    recorded = [
+        by_event["APPROVED"][name] for name in ("actor", "actor_name", "channel", "account", "reason")
+    ]
     assert recorded[:3] == ["ada", None, "command"]
     assert recorded[3].startswith(f"{account}@")
     assert recorded[4] == "looks right"
-    assert told["PUBLISHED"]["run_id"] == run.run_id
+    assert by_event["PUBLISHED"]["run_id"] == run.run_id
     assert live.topic_state.hints[live.group_id].plan_id == plan
     if has_lineage():
         check_lineage(live, run)
@@ -208,12 +210,12 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
         before = num_reports(airflow, asked)
         assert rest.patch(details_path(asked), wrong)["responded_by"]["id"] == "evenlag"
         wait_until_asked(airflow, asked, after=before)
-        told = "".join(each.read_text("utf-8") for each in logs.glob("task_id=approve_plan/*.log"))
+        message = "".join(each.read_text("utf-8") for each in logs.glob("task_id=approve_plan/*.log"))
         # Not there when Airflow took the worker for lost before it had read the answer.
-        if f"evenlag (person) is not an approver of the group {live.group_id}" in told:
+        if f"evenlag (person) is not an approver of the group {live.group_id}" in message:
             break
     else:
-        pytest.fail(told)
+        pytest.fail(message)
     assert set(live.events(plan)) == {"PROPOSED"}
 
     ada = log_in(airflow, "ada")
@@ -238,8 +240,8 @@ def test_doctor_asks_a_whole_airflow_with_a_token_and_is_told_to_bring_one(
         return {check.name: max(one.verdict.value for one in check.look()) for check in checks}
 
     wait_until(lambda: verdicts(airflow.rest.token)["health"] == "ok", timeout_s=120, what="not healthy")
-    told = verdicts(airflow.rest.token)
-    assert (told["imports"], told["dags"], told["pools"]) == ("ok", "ok", "ok")
+    shown = verdicts(airflow.rest.token)
+    assert (shown["imports"], shown["dags"], shown["pools"]) == ("ok", "ok", "ok")
     without = verdicts(None)
     assert (without["health"], without["imports"], without["dags"]) == ("ok", "failed", "failed")
 

@@ -206,5 +206,5 @@ def test_with_the_other_compose_file_a_step_is_submitted_to_the_two_workers(
     master = ask(f"http://127.0.0.1:{stack.port('spark-master', 8080)}/json/")
     assert [app["name"] for app in master["completedapps"]] == [f"evenlag observe {CLUSTER}"]
     for worker in ("spark-worker-1", "spark-worker-2"):
-        told = ask(f"http://127.0.0.1:{stack.port(worker, 8081)}/json/")
-        assert told["finishedexecutors"], told
+        message = ask(f"http://127.0.0.1:{stack.port(worker, 8081)}/json/")
+        assert message["finishedexecutors"], message

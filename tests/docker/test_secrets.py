@@ -131,7 +131,7 @@ GOOD = "a" * 16
 
 
 @pytest.mark.parametrize(
-    ("users", "passwords", "told"),
+    ("users", "passwords", "message"),
     [
         ("ada:admin", "", "NAME:PASSWORD for each user"),
         ("ada:admin,bob:op", f"ada:{GOOD}", "it has ada, and the users are ada, bob"),
@@ -141,8 +141,8 @@ GOOD = "a" * 16
         ("ada:admin,bob:op", f"ada:{GOOD},bob:{GOOD}", "two users have the same password"),
     ],
 )
-def test_logins_that_are_shared_or_short_are_refused(users: str, passwords: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told) as raised:
+def test_logins_that_are_shared_or_short_are_refused(users: str, passwords: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as raised:
         read_passwords(users, passwords)
     assert GOOD not in str(raised.value)
 

@@ -63,12 +63,12 @@ def test_every_setting_is_on_its_page_with_its_default(model: type[BaseModel]) -
     rows = rows_under(*HEADINGS[model])
     if model is GateLimits:
         rows += rows_under(GATES_PAGE, "## The limits")
-    told = {row[0].strip("`"): row[1] for row in rows}
-    assert set(told) == set(model.model_fields)
+    shown = {row[0].strip("`"): row[1] for row in rows}
+    assert set(shown) == set(model.model_fields)
     for name, field in model.model_fields.items():
         expected = told_default(field)
-        assert told[name] == expected or (expected is None and not told[name].startswith("`")), name
-        assert (told[name] == "must be given") is field.is_required(), name
+        assert shown[name] == expected or (expected is None and not shown[name].startswith("`")), name
+        assert (shown[name] == "must be given") is field.is_required(), name
 
 
 def test_every_event_is_on_its_page() -> None:

@@ -115,11 +115,11 @@ def test_from_a_skewed_group_to_an_applied_hint_and_no_record_is_lost(
     assert [row["message"] for row in verdicts if not row["passed"]] == []
     assert len(verdicts) == len(GATES)
     assert (plan["group_type"], plan["group_assignor"], plan["mode"]) == ("consumer", "evenlag", "approve")
-    told: dict[str, Any] = {"actor": Actor("A. Person"), "reason": "looks right", "run_id": "r1"}
+    values: dict[str, Any] = {"actor": Actor("A. Person"), "reason": "looks right", "run_id": "r1"}
     shown = read_plan(loaded, CLUSTER, plan["plan_id"], datetime.now(UTC))
     page = build_page(shown, answer_by=slot + timedelta(hours=1))
     assert "the brokers assign this group" in page.body
-    approvals.decide(loaded, CLUSTER, plan["plan_id"], approve=True, now=datetime.now(UTC), **told)
+    approvals.decide(loaded, CLUSTER, plan["plan_id"], approve=True, now=datetime.now(UTC), **values)
     report = publish_hints(loaded, CLUSTER, slot, "r1")
     assert (report.published, report.not_taken_up) == ([(setting.group, plan["plan_id"], 1)], [])
     hint = read_hint_topic(loaded.policy.clusters[CLUSTER]).hints[setting.group]

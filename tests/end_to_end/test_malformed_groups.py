@@ -73,10 +73,10 @@ class InThisProcess:
         self._spark, self._loaded = spark, load_policy(policy)
 
     def __call__(self, _job: str, arguments: Sequence[str], *_: Any, **__: Any) -> dict[str, Any]:
-        told = dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
-        slot = datetime.fromisoformat(told["slot"])
+        shown = dict(argument.lstrip("-").partition("=")[::2] for argument in arguments)
+        slot = datetime.fromisoformat(shown["slot"])
         return {
-            step.__name__.removeprefix("run_"): step(self._spark, self._loaded, "c", slot, told["run-id"])
+            step.__name__.removeprefix("run_"): step(self._spark, self._loaded, "c", slot, shown["run-id"])
             for step in (run_observe, run_decide)
         }
 

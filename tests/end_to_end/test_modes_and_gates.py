@@ -107,15 +107,15 @@ class World:
 
     def event(self, name: str, event: str, actor: str, plan: dict[str, Any] | None = None) -> None:
         """Write an event as a person's command does."""
-        told = plan or self.plan_of(name)
+        shown = plan or self.plan_of(name)
         append_plan_events(
             self.loaded.policy.lake,
             [
                 PlanEventRow(
                     cluster=CLUSTER,
-                    day=told["day"],
-                    snapshot_id=told["snapshot_id"],
-                    plan_id=told["plan_id"],
+                    day=shown["day"],
+                    snapshot_id=shown["snapshot_id"],
+                    plan_id=shown["plan_id"],
                     group_id=self.prefix + name,
                     event=event,
                     reason="a test",
@@ -250,16 +250,16 @@ def test_each_gate_sets_its_plan_aside_with_its_reason_and_the_others_go_on(
 
 
 def test_the_page_of_gates_says_what_an_operator_sees(world: World, run: dict[str, Any]) -> None:
-    told = {}
+    found = {}
     examples = DOCS.read_text(encoding="utf-8").partition("\n## A failing plan for each gate\n")[2]
     for line in examples.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
         if line.startswith("| `"):
-            told[cells[0].strip("`")] = (cells[1], cells[2], cells[3].strip("`"))
-    assert list(told) == [gate.name for gate in GATES]
+            found[cells[0].strip("`")] = (cells[1], cells[2], cells[3].strip("`"))
+    assert list(found) == [gate.name for gate in GATES]
     assert run["rejected"] == len(GATES)
     rows = {row["gate"]: row for row in world.lake.read(GATE_RESULTS).to_pylist() if not row["passed"]}
-    for gate, (_, message, observed_and_allowed) in told.items():
+    for gate, (_, message, observed_and_allowed) in found.items():
         row = rows[gate]
         age = row["observed"].split(".")[0] if gate in {"cooldown", "snapshot_fresh"} else None
         seen, values = row["message"], f"{row['observed']}, {row['allowed']}"

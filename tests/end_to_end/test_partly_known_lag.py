@@ -203,8 +203,14 @@ def test_partly_unknown_lag_is_shown_as_a_lower_bound_everywhere(lake: Lake) -> 
     assert (followed["num_unknown_partitions_actual"], followed["num_partitions_actual"]) == (2, 7)
     assert (again["num_unknown_lags"], again["metrics_before"]["lag_skew"]) == (2, None)
     listed = shown(lake, "plans", "-o", "wide")
-    for told in ("1,600", "910", "≥ 820", "≥ 800", "when planned, the lag of 2 of 7 partitions is not known"):
-        assert told in listed
+    for reported in (
+        "1,600",
+        "910",
+        "≥ 820",
+        "≥ 800",
+        "when planned, the lag of 2 of 7 partitions is not known",
+    ):
+        assert reported in listed
     assert "member; actual, the lag of 2 of 7 partitions is not known" in listed
 
     one = answer(lake, "plans", FOLLOWED[:8])
@@ -229,22 +235,22 @@ def test_partly_unknown_lag_is_shown_as_a_lower_bound_everywhere(lake: Lake) -> 
     assert (group["lag_records"], group["max_member_lag_records"], group["lag_skew"]) == (895, 820, None)
     assert "≥ 895" in shown(lake, "lag")
     assert "The lag of 2 of 7 partitions is not known" in shown(lake, "lag")
-    told = shown(lake, "lag", "g")
-    assert "m-1 2 0 820 m-2 4 1 ≥ 75 m-3 1 1 -" in told
+    reported = shown(lake, "lag", "g")
+    assert "m-1 2 0 820 m-2 4 1 ≥ 75 m-3 1 1 -" in reported
 
 
 def test_the_report_shows_the_lag_of_each_member_with_what_is_not_known(lake: Lake) -> None:
     write(lake)
-    told = read_report(LakeReader(lake.paths.root), "c", "g")
-    assert told.change is not None
-    assert told.change.members == (
+    report = read_report(LakeReader(lake.paths.root), "c", "g")
+    assert report.change is not None
+    assert report.change.members == (
         MemberLag("m-1", 1600, 910, 820, (0, 0, 0)),
         MemberLag("m-2", 10, 100, 75, (0, 0, 1)),
         # Idle when it was planned: behind by nothing, and that is known.
         MemberLag("m-3", 0, 600, None, (0, 0, 1)),
     )
-    assert (told.change.unknown_before, told.change.unknown_after) == ((0, 7), (2, 7))
-    page = report_page(told)
+    assert (report.change.unknown_before, report.change.unknown_after) == ((0, 7), (2, 7))
+    page = report_page(report)
     assert "After, the lag of 2 of 7 partitions was not known." in page
     assert '<td class="n">≥ 75</td>' in page
     assert "at least 820 (2 of 7 unknown)" in page

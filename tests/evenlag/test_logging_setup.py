@@ -104,10 +104,10 @@ def record(**extra: Any) -> logging.LogRecord:
 
 def test_a_record_s_own_ids_win_and_fields_add_up() -> None:
     with log_fields(cluster="orders", plan_id="around", snapshot_id=None), log_fields(step="publish"):
-        told = json.loads(JsonFormatter().format(record(plan_id="own")))
+        content = json.loads(JsonFormatter().format(record(plan_id="own")))
         assert present_fields() == {"cluster": "orders", "step": "publish", "plan_id": "around"}
-    assert (told["plan_id"], told["cluster"], told["step"]) == ("own", "orders", "publish")
-    assert "snapshot_id" not in told
+    assert (content["plan_id"], content["cluster"], content["step"]) == ("own", "orders", "publish")
+    assert "snapshot_id" not in content
     assert present_fields() == {}
     assert TextFormatter().format(record()).endswith("a.b: said it")
 
@@ -131,13 +131,13 @@ def test_a_form_that_does_not_exist_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_whoever_hides_secrets_too_is_told_each_once(tmp_path: Path) -> None:
-    told: list[str] = []
+    found: list[str] = []
     file = tmp_path / "secret"
-    file.write_text("told-once-77\n", encoding="utf-8")
-    tell_secrets(told.append)
-    assert SecretRef(file=file).resolve() == SecretRef(file=file).resolve() == "told-once-77"
-    assert told.count("told-once-77") == 1
-    assert redact("Authorization: told-once-77, told-once-7") == "Authorization: ***, told-once-7"
+    file.write_text("found-once-77\n", encoding="utf-8")
+    tell_secrets(found.append)
+    assert SecretRef(file=file).resolve() == SecretRef(file=file).resolve() == "found-once-77"
+    assert found.count("found-once-77") == 1
+    assert redact("Authorization: found-once-77, found-once-7") == "Authorization: ***, found-once-7"
     # A secret so short that it would mask half of every line is not masked.
     remember_secret("ab")
     assert redact("about") == "about"

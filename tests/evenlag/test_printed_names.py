@@ -108,7 +108,7 @@ def test_every_text_that_is_printed_is_made_safe() -> None:
         ("stream", "import sys\nsys.stderr.write(f'no group {group}')"),
         ("stream", "typer.echo(f'{len(rows)} rows of {row[\"group_id\"]}')"),
         ("stream", "class A:\n    def f(self, error):\n        self.log.warning('%s', error)"),
-        ("stream", "def f(row):\n    told = row['topic']\n    print(told)"),
+        ("stream", "def f(row):\n    shown = row['topic']\n    print(shown)"),
         ("exception", "raise AirflowFailException(str(error))"),
         ("logger", "_LOG = logging.getLogger(__name__)"),
         ("logger", "logging.warning('group %s', group)"),

@@ -91,13 +91,13 @@ class _Elements(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.elements: set[tuple[str, tuple[str, ...]]] = set()
-        self.told: list[str] = []
+        self.texts: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.add((tag, tuple(name for name, _ in attrs)))
 
     def handle_data(self, data: str) -> None:
-        self.told.append(data)
+        self.texts.append(data)
 
 
 def _page_of(names: Sequence[str]) -> _Elements:
@@ -115,7 +115,7 @@ def check_page(names: Sequence[str]) -> None:
     """Compare a page's elements with those of a page with a harmless name."""
     found = _page_of(names)
     assert found.elements == _page_of(["orders"]).elements
-    text = "".join(found.told)
+    text = "".join(found.texts)
     assert all(printable_lines(name) in text for name in names)
 
 
@@ -258,10 +258,10 @@ def check_export(names: Sequence[str], folder: Path) -> None:
         assert not row[0].lstrip().startswith(_FORMULA_STARTS)
         assert not any(part.lstrip().startswith(_FORMULA_STARTS) for part in row[0].split(";"))
     export_rows(rows, folder / "names.json")
-    told = (folder / "names.json").read_text(encoding="utf-8")
-    assert told.isascii()
-    assert is_clean(told, allowed="\n")
-    assert [row["group"] for row in json.loads(told)] == told_names
+    shown = (folder / "names.json").read_text(encoding="utf-8")
+    assert shown.isascii()
+    assert is_clean(shown, allowed="\n")
+    assert [row["group"] for row in json.loads(shown)] == told_names
 
 
 def test_some_texts_are_what_one_expects() -> None:

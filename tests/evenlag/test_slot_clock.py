@@ -95,9 +95,9 @@ def test_the_distance_doubles_with_each_failure_up_to_ten_minutes() -> None:
     clock = computer.clock()
     slots = [clock.wait()]
     for _ in range(6):
-        told = clock.failed()
+        shown = clock.failed()
         slots.append(clock.wait())
-        assert told == slots[-1]
+        assert shown == slots[-1]
     minutes = [(later - earlier) // MINUTE for earlier, later in itertools.pairwise(slots)]
     assert minutes == [1, 2, 4, 8, 10, 10]
     clock.succeeded()

@@ -171,8 +171,8 @@ def test_members_in_both_languages_follow_a_hint(group: JavaGroup, leader: str) 
         group.publish(plan)
         group.wait_for(plan)
     # The check of owners in `traffic` saw members in both languages own and give up partitions.
-    told = {(name in {"a", "c"}, kind) for name, kind in owned_by(group)}
-    assert told == {(who, kind) for who in (True, False) for kind in ("assigned", "revoked")}
+    shown = {(name in {"a", "c"}, kind) for name, kind in owned_by(group)}
+    assert shown == {(who, kind) for who in (True, False) for kind in ("assigned", "revoked")}
     assert (group.counts()["FollowedTotal"] > 0) or leader == "python"
     assert group.counts()["InternalErrorTotal"] == 0
 

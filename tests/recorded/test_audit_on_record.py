@@ -58,13 +58,13 @@ def test_owners_are_those_that_held_it_partition_by_partition_and_moment_by_mome
     num_certain = num_unchanged = 0
     while at < end:
         first, last = _window(period, at)
-        told: dict[tuple[str, int], list[dict[str, object]]] = {}
+        found: dict[tuple[str, int], list[dict[str, object]]] = {}
         for row in owners_at(period, at):
-            told.setdefault((row["topic"], row["partition"]), []).append(row)
+            found.setdefault((row["topic"], row["partition"]), []).append(row)
         for partition, stretches in truth.items():
             held = [each for each in stretches if each.since <= last and each.until >= first]
             names = {each.name for each in held}
-            rows = told.get(partition, [])
+            rows = found.get(partition, [])
             owned = {row["client_id"] for row in rows if row["state"] == "OWNED"}
             # Whoever is named held it between these two snapshots.
             assert owned <= names, (at, partition, owned, names)
@@ -100,10 +100,10 @@ def test_while_a_snapshot_is_taken_the_owner_is_among_those_named(reader: LakeRe
     num_named = num_uncertain = 0
     for snapshot in period.snapshots.to_pylist():
         at = snapshot["started_at"] + (snapshot["finished_at"] - snapshot["started_at"]) / 2
-        told: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        found: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for row in owners_at(period, at):
-            told.setdefault((row["topic"], row["partition"]), []).append(row)
-        for partition, rows in told.items():
+            found.setdefault((row["topic"], row["partition"]), []).append(row)
+        for partition, rows in found.items():
             owner = _owner(group_id, partition, at)
             if owner is None:
                 continue

@@ -147,7 +147,7 @@ def test_a_bill_is_as_the_format_has_it() -> None:
 @pytest.mark.parametrize(("image", "locks"), [("airflow", ("airflow", "spark")), ("spark", ("executor",))])
 def test_the_bill_of_an_image_has_each_of_its_packages_once(image: str, locks: tuple[str, ...]) -> None:
     tree = bill(components_of_image(Project(), image))
-    told = [one["purl"] for one in tree["components"]]
+    shown = [one["purl"] for one in tree["components"]]
     wanted = {
         f"pkg:pypi/{normalized(name)}@{version}"
         for lock in locks
@@ -155,13 +155,13 @@ def test_the_bill_of_an_image_has_each_of_its_packages_once(image: str, locks: t
             r"^([\w.-]+)==([^\s;\\]+)", (ROOT / "docker" / f"{lock}.lock").read_text("utf-8"), re.MULTILINE
         )
     }
-    assert {purl for purl in told if purl.startswith("pkg:pypi/")} == wanted
-    assert {re.split("[/@]", purl)[-2] for purl in told if "maven" in purl} == {
+    assert {purl for purl in shown if purl.startswith("pkg:pypi/")} == wanted
+    assert {re.split("[/@]", purl)[-2] for purl in shown if "maven" in purl} == {
         "delta-spark_4.1_2.13",
         "delta-storage",
     }
-    assert "pkg:deb/debian/openjdk-17-jre-headless?distro=bookworm" in told
-    assert any(purl.startswith("pkg:docker/python@3.11") for purl in told)
+    assert "pkg:deb/debian/openjdk-17-jre-headless?distro=bookworm" in shown
+    assert any(purl.startswith("pkg:docker/python@3.11") for purl in shown)
     names = references(tree)
     assert len(names) == len(set(names))
     refs = {one["ref"] for one in tree["dependencies"]} | {

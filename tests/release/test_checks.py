@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RULES = Rules(
-    frozenset({"MIT", "Apache-2.0"}), {"lib": {"licence": "MPL-2.0", "reason": "…"}}, {"told": "MIT"}, {}
+    frozenset({"MIT", "Apache-2.0"}), {"lib": {"licence": "MPL-2.0", "reason": "…"}}, {"declared": "MIT"}, {}
 )
 
 
@@ -53,9 +53,9 @@ def test_an_exception_that_nobody_needs_is_reported() -> None:
 
 
 def test_licences_come_from_the_packages_metadata_or_the_record() -> None:
-    found = package_licences(["numpy", "pytest", "psycopg", "told", "no-such-package"], RULES)
+    found = package_licences(["numpy", "pytest", "psycopg", "declared", "no-such-package"], RULES)
     assert found.pop("numpy").startswith("BSD-3-Clause")
-    assert found == {"pytest": "MIT", "psycopg": "LGPL-3.0-only", "told": "MIT"}
+    assert found == {"pytest": "MIT", "psycopg": "LGPL-3.0-only", "declared": "MIT"}
 
 
 def test_each_exception_has_a_reason() -> None:
@@ -66,9 +66,9 @@ def test_each_exception_has_a_reason() -> None:
 
 def test_what_is_locked_passes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     exit_code = main(["licences"])
-    told = capsys.readouterr()
-    assert (exit_code, told.err) == (0, "")
-    assert told.out.endswith(" 0 problems\n")
+    output = capsys.readouterr()
+    assert (exit_code, output.err) == (0, "")
+    assert output.out.endswith(" 0 problems\n")
 
 
 # Vulnerabilities --------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ reason = "not called"
 
 
 @pytest.mark.parametrize(
-    ("version", "advisory_id", "until", "told"),
+    ("version", "advisory_id", "until", "message"),
     [
         ("1.0", "CVE-1", "2026-12-31", None),
         ("1.0", "GHSA-1", "2027-01-01", None),
@@ -221,14 +221,14 @@ reason = "not called"
     ],
 )
 def test_a_finding_is_accepted_for_a_version_with_a_reason_until_a_day(
-    tmp_path: Path, version: str, advisory_id: str, until: str, told: str | None
+    tmp_path: Path, version: str, advisory_id: str, until: str, message: str | None
 ) -> None:
     file = tmp_path / "accepted.toml"
     file.write_text(ACCEPTED.format(version, advisory_id, until), encoding="utf-8")
     finding = Finding("lib", "1.0", "GHSA-1", ("CVE-1",), "a fault", ())
     shipped = {("lib", "1.0"), ("lib", version)}
     lines = unaccepted([finding], read_acceptances(file), shipped, date(2026, 12, 31))
-    assert [line.partition("; ")[2] for line in lines] == ([told] if told else [])
+    assert [line.partition("; ")[2] for line in lines] == ([message] if message else [])
     assert unaccepted([finding], [], shipped, date(2026, 12, 31)) == [finding.line()]
 
 
@@ -271,11 +271,11 @@ def test_the_command_looks_up_what_is_shipped(tmp_path: Path, capsys: pytest.Cap
         Maven=[advisory(name, "Maven", EVERYTHING) for name in names],
     )
     assert main(["vulnerabilities", "--database", str(tmp_path)]) == 1
-    told = capsys.readouterr()
+    output = capsys.readouterr()
     # A downloaded jar, one of PySpark's without Maven data, a shaded one, one of the sandbox's broker.
-    assert {line.partition(" ")[0] for line in told.err.splitlines()} == {*names, "kafka-python"}
-    num_findings = len(told.err.splitlines())
-    assert told.out.endswith(f" {num_findings} findings, {num_findings} to resolve\n")
+    assert {line.partition(" ")[0] for line in output.err.splitlines()} == {*names, "kafka-python"}
+    num_findings = len(output.err.splitlines())
+    assert output.out.endswith(f" {num_findings} findings, {num_findings} to resolve\n")
     database(tmp_path)
     assert main(["vulnerabilities", "--database", str(tmp_path)]) == 0
     accepted = read_acceptances()[0]
@@ -304,9 +304,9 @@ def test_a_release_is_not_built_with_a_finding(
     monkeypatch.setenv("EVENLAG_OSV", str(database(tmp_path, PyPI=[advisory("pyarrow", "PyPI", EVERYTHING)])))
     monkeypatch.setattr("release.__main__.build_release", never)
     assert main(["build"]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("pyarrow ")
-    assert "error: nothing is built with these vulnerabilities" in told
+    output = capsys.readouterr().err
+    assert output.startswith("pyarrow ")
+    assert "error: nothing is built with these vulnerabilities" in output
     assert main(["build", "--unchecked", " "]) == 1
 
 

@@ -174,12 +174,12 @@ def test_an_archive_depends_on_names_contents_and_rights_only(tmp_path: Path) ->
 
 def test_the_version_is_the_same_everywhere() -> None:
     files = ("docker/compose.yaml", "docker/airflow/Dockerfile", "docker/spark/Dockerfile")
-    told = {
+    shown = {
         match
         for name in files
         for match in re.findall(r"(?:evenlag-\w+:|ARG VERSION=)([\w.]+)", (ROOT / name).read_text("utf-8"))
     }
-    assert told == {VERSION}
+    assert shown == {VERSION}
 
 
 def test_the_changelog_has_notes_for_the_version() -> None:

@@ -210,10 +210,10 @@ def test_doctor_finds_a_pool_that_does_not_exist(team: Team) -> None:
 
     assert find("dags")[0] == "ok"
     assert find("dags", prefix="")[0] == "failed"
-    verdict, told = find("pools")
+    verdict, shown = find("pools")
     assert verdict == "failed"
-    assert "the pool evenlag does not exist" in told
-    assert "airflow pools set evenlag" in told
+    assert "the pool evenlag does not exist" in shown
+    assert "airflow pools set evenlag" in shown
     rest.post("pools", {"name": POOL, "slots": SLOTS})
     assert find("pools")[0] == "ok"
 

@@ -178,8 +178,8 @@ def test_groups_of_other_kinds_show_what_they_show(spark: SparkSession) -> None:
     }
     found: dict[str, list[tuple[Any, ...]]] = {}
     for row in build_ownership(memberships, readings).collect():
-        told = (row.topic, row.topic_id, row.partition, row.member_id)
-        found.setdefault(row.group_id, []).append(told)
+        reported = (row.topic, row.topic_id, row.partition, row.member_id)
+        found.setdefault(row.group_id, []).append(reported)
     both = [("t", "id-t", 0, "m1"), ("t", "id-t", 1, "m1")]
     free = [("t", "id-t", 2, None), *(("u", "id-u", partition, None) for partition in range(3))]
     assert {group_id: sorted(rows, key=str) for group_id, rows in found.items()} == {

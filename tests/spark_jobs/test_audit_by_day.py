@@ -103,12 +103,12 @@ def test_days_are_committed_one_by_one_and_continued(
     with pytest.raises(LakeError, match="killed"):
         audit_assignments(_DyingLake(spark, lake.paths.root), "c")
     assert audited(lake) == {DAYS[0]: expected[DAYS[0]]}
-    told: list[tuple[int, int]] = []
-    done = audit_assignments(lake, "c", progress=lambda _, done, total: told.append((done, total)))
+    found: list[tuple[int, int]] = []
+    done = audit_assignments(lake, "c", progress=lambda _, done, total: found.append((done, total)))
     assert (done.days, done.left_from) == (DAYS[1:], None)
     assert audited(lake) == expected
     # 51 days from the first to the last one; the second is 21 days after the first.
-    assert told == [(21, 51), (50, 51), (51, 51)]
+    assert found == [(21, 51), (50, 51), (51, 51)]
 
     # A new version, and time for one day in each run.
     monkeypatch.setattr(audit_ownership, "AUDIT_VERSION", 2)

@@ -247,7 +247,7 @@ def parquet_files(lake: Lake, table: Table) -> int:
 def test_checks_are_kept_and_the_newest_of_them_are_told_of(lake: Lake) -> None:
     write_readings(lake, range(60), ())
     first = maintain(lake, "check", target_file_mb=64)
-    assert [told.split(":")[0] for told in first.unhealthy] == ["snapshots of c"]
+    assert [message.split(":")[0] for message in first.unhealthy] == ["snapshots of c"]
     reader, now = LakeReader(lake.paths.root), datetime.now(UTC)
     faults = newest_faults(reader, "c", now)
     assert faults is not None

@@ -263,8 +263,10 @@ def test_a_server_that_is_gone_is_an_error_that_may_pass(
     loop._script = [die, die, die, die, None]
     with pytest.raises(KeyboardInterrupt):
         loop.watch.run(WarmSession(open_remote))
-    told = "Spark's session was lost, the next cycle opens another: the Spark Connect server does not answer"
-    assert [cycle.get("error") for cycle in loop.cycles] == [*[told] * 4, None]
+    message = (
+        "Spark's session was lost, the next cycle opens another: the Spark Connect server does not answer"
+    )
+    assert [cycle.get("error") for cycle in loop.cycles] == [*[message] * 4, None]
     assert {cycle["exit_code"] for cycle in loop.cycles[:4]} == {SparkUnreachableError.exit_code}
 
 
@@ -292,7 +294,7 @@ def test_a_changed_policy_applies_from_the_next_cycle_on(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("lake: /lake\nclusters: {}\n", "clusters: "),
         (POLICY.format(mode="auto").replace("orders", "others"), "no cluster 'orders'"),
@@ -301,7 +303,7 @@ def test_a_changed_policy_applies_from_the_next_cycle_on(
     ids=["invalid", "without the cluster", "removed"],
 )
 def test_no_cycle_runs_until_a_broken_policy_is_corrected(
-    text: str | None, told: str, policy: Path, monkeypatch: pytest.MonkeyPatch
+    text: str | None, message: str, policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that says something else by now, if it can be read again: its old content no longer counts."""
     loop = Loop(policy, monkeypatch)
@@ -319,7 +321,7 @@ def test_no_cycle_runs_until_a_broken_policy_is_corrected(
     assert loop.modes == ["auto", "auto", "observe"]
     broken, corrected = loop.notices
     assert broken.startswith("no cycle runs until the policy file is corrected: ")
-    assert told in broken
+    assert message in broken
     assert broken.count("\n") == 0
     assert corrected == "the policy file has changed: it applies from this cycle on"
 

@@ -171,24 +171,24 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python
     """Notes what comes and goes, in order."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, set[tuple[str, int]]]] = []
+        self.calls: list[tuple[str, set[tuple[str, int]]]] = []
 
     def on_partitions_assigned(self, assigned: Any) -> None:
-        self.told.append(("assigned", {tuple(tp) for tp in assigned}))
+        self.calls.append(("assigned", {tuple(tp) for tp in assigned}))
 
     def on_partitions_revoked(self, revoked: Any) -> None:
-        self.told.append(("revoked", {tuple(tp) for tp in revoked}))
+        self.calls.append(("revoked", {tuple(tp) for tp in revoked}))
 
     def on_partitions_lost(self, lost: Any) -> None:
-        self.told.append(("lost", {tuple(tp) for tp in lost}))
+        self.calls.append(("lost", {tuple(tp) for tp in lost}))
 
     def all_of(self, kind: str) -> list[set[tuple[str, int]]]:
-        return [partitions for told, partitions in self.told if told == kind]
+        return [partitions for called, partitions in self.calls if called == kind]
 
     def knows(self) -> set[tuple[str, int]]:
         """Return what is held, going by what was told."""
         held: set[tuple[str, int]] = set()
-        for kind, partitions in self.told:
+        for kind, partitions in self.calls:
             held = held | partitions if kind == "assigned" else held - partitions
         return held
 
@@ -206,7 +206,7 @@ class AsyncListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # as
 
     def __init__(self) -> None:
         self._inner = Listener()
-        self.told = self._inner.told
+        self.calls = self._inner.calls
         self.knows = self._inner.knows
         self.consumer: Any = None
 

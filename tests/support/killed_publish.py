@@ -1,7 +1,7 @@
 """A publisher that is killed (-9) at one step: run as a process of its own by tests.
 
 Arguments: policy file, cluster, slot, step. Steps: ``before`` anything is sent, ``sent`` (the transaction is
-open), ``committed`` (the hint stands, no event), ``told`` (the event is written).
+open), ``committed`` (the hint stands, no event), ``recorded`` (the event is written).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> None:
     elif step == "committed":
         setattr(publish, "append_plan_events", die)  # noqa: B010 - as above
     publish.publish_hints(load_policy(config), cluster, datetime.fromisoformat(slot), "killed")
-    if step == "told":
+    if step == "recorded":
         die()
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def read_completed_tasks(events: Path, run_id: str) -> dict[str, dict[str, Any]]:
     """Return the events reported for the tasks of a successful Airflow run, by task id."""
     lines = events.read_text(encoding="utf-8").splitlines() if events.exists() else []
-    told = [event for event in map(json.loads, lines) if event["eventType"] == "COMPLETE"]
-    of_tasks = [(event["run"]["facets"].get("airflow", {}), event) for event in told]
+    content = [event for event in map(json.loads, lines) if event["eventType"] == "COMPLETE"]
+    of_tasks = [(event["run"]["facets"].get("airflow", {}), event) for event in content]
     return {
         facet["task"]["task_id"]: event
         for facet, event in of_tasks

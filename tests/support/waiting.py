@@ -32,7 +32,7 @@ def wait_until(
             last, since = latest, time.monotonic()
         now = time.monotonic()
         if now - since > timeout_s:
-            told = what() if callable(what) else what
-            raise AssertionError(told or f"not within {timeout_s} s")
+            shown = what() if callable(what) else what
+            raise AssertionError(shown or f"not within {timeout_s} s")
         # Looking takes processor time, which those who are waited for need.
         time.sleep(min(1.0, max(0.05, 2 * (now - began))))

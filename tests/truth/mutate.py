@@ -121,24 +121,24 @@ def check(mutations: Sequence[Mutation], folder: Path, num_jobs: int) -> int:
     for number in range(num_jobs):
         trees.put(copy_tree(folder / f"tree-{number}"))
     first = trees.get()
-    passed, told = run_suite(first)
+    passed, done = run_suite(first)
     trees.put(first)
     if not passed:
-        raise RuntimeError(f"the suite fails without any mutation: {told}")
+        raise RuntimeError(f"the suite fails without any mutation: {done}")
 
     def attempt(mutation: Mutation) -> bool:
         tree = trees.get()
         try:
             began = time.monotonic()
             with applied(tree, mutation):
-                passed, told = run_suite(tree, first_asked(mutation))
+                passed, done = run_suite(tree, first_asked(mutation))
                 if passed:
-                    passed, told = run_suite(tree)
+                    passed, done = run_suite(tree)
         finally:
             trees.put(tree)
         verdict = "NOT DETECTED" if passed else "detected    "
         took_s = time.monotonic() - began
-        print(f"{verdict} {mutation.kind:<10} {mutation.name} ({took_s:.0f} s): {told}", flush=True)  # noqa: T201  # a script
+        print(f"{verdict} {mutation.kind:<10} {mutation.name} ({took_s:.0f} s): {done}", flush=True)  # noqa: T201  # a script
         return not passed
 
     with ThreadPoolExecutor(num_jobs) as pool:

@@ -6,12 +6,12 @@ from sandbox.command_in_process import run_in_process
 
 
 def test_an_answer_and_a_mistake_have_their_exit_codes_and_streams() -> None:
-    told = run_in_process(["--version"])
+    done = run_in_process(["--version"])
     mistake = run_in_process(["lag", "--lake", "/does/not/exist"])
     misuse = run_in_process(["lag", "--no-such-option"])
 
-    assert told.returncode == 0
-    assert told.stdout.startswith("evenlag ")
+    assert done.returncode == 0
+    assert done.stdout.startswith("evenlag ")
     assert (mistake.returncode, mistake.stdout) == (4, "")
     assert mistake.stderr.startswith("error: ")
     assert misuse.returncode == 2

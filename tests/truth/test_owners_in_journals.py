@@ -44,9 +44,9 @@ def _ask(rows: LakeRows, group_id: str, at: datetime) -> dict[str, Any] | None:
     return answer
 
 
-def _compare(found: Mapping[tuple[str, int], list[Owned]], told: dict[str, Any], at: datetime) -> int:
+def _compare(found: Mapping[tuple[str, int], list[Owned]], shown: dict[str, Any], at: datetime) -> int:
     """Whoever is named owned it between the snapshots; who owned it all the time is named."""
-    around = told["group"]
+    around = shown["group"]
     edges = [each for each in (around["before"], around["after"]) if each]
     first = min([datetime.fromisoformat(each["started_at"]) for each in edges] + [at]) - DELAY
     last = max([datetime.fromisoformat(each["finished_at"]) for each in edges] + [at]) + DELAY
@@ -54,7 +54,7 @@ def _compare(found: Mapping[tuple[str, int], list[Owned]], told: dict[str, Any],
     # Some consumers have a client id that is not the name in their journal.
     known = {each.name for stretches in found.values() for each in stretches} | {None}
     for partition, stretches in found.items():
-        rows = [row for row in told["partitions"] if (row["topic"], row["partition"]) == partition]
+        rows = [row for row in shown["partitions"] if (row["topic"], row["partition"]) == partition]
         if any(row["client_id"] not in known for row in rows):
             continue
         named = {row["client_id"] for row in rows if row["state"] == "OWNED"}
@@ -87,7 +87,7 @@ def test_named_owners_are_those_that_noted_it(
     for rows in audited:
         for at in _moments(rows):
             for key, found in noted.items():
-                told = _ask(rows, lake.about["groups"][key]["group_id"], at)
-                num_certain += _compare(found, told, at) if told else 0
+                shown = _ask(rows, lake.about["groups"][key]["group_id"], at)
+                num_certain += _compare(found, shown, at) if shown else 0
 
     assert num_certain >= (30 if name == "hints" else 0)

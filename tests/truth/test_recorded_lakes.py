@@ -44,7 +44,7 @@ def test_four_lakes_are_recorded_and_small() -> None:
 @pytest.mark.parametrize("name", [HINTS, BROKERS, NAMES, FOREIGN])
 def test_no_path_and_no_name_of_the_machine_is_in_a_lake(name: str, recorded_lake: Get) -> None:
     root = recorded_lake(name).root.parent
-    told = [
+    shown = [
         str(Path.home()),
         str(Path.cwd()),
         "/tmp/",
@@ -52,7 +52,7 @@ def test_no_path_and_no_name_of_the_machine_is_in_a_lake(name: str, recorded_lak
         socket.gethostname(),
         f"/{getpass.getuser()}/",
     ]
-    private = [text.encode() for text in told if len(text) > 2]
+    private = [text.encode() for text in shown if len(text) > 2]
     for path in root.rglob("*"):
         if path.is_file():
             content = path.read_bytes()

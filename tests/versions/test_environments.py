@@ -157,6 +157,6 @@ def test_an_older_airflow_runs_a_cycle_and_takes_an_answer(tmp_path: Path) -> No
 def test_an_unsuitable_kafka_python_is_refused(tmp_path: Path, version: str) -> None:
     environment = Environment(tmp_path / "old")
     environment.install("numpy", f"kafka-python=={version}")
-    told = environment.run("-c", _IMPORT)
-    assert told.startswith(f"evenlag.consumer cannot work with kafka-python {version}: ")
-    assert told.rstrip().endswith("Install a tested version: kafka-python>=3.0.1,<=3.0.12")
+    done = environment.run("-c", _IMPORT)
+    assert done.startswith(f"evenlag.consumer cannot work with kafka-python {version}: ")
+    assert done.rstrip().endswith("Install a tested version: kafka-python>=3.0.1,<=3.0.12")

@@ -115,8 +115,8 @@ def publish(config: str, slot: str, dag_prefix: str) -> dict[str, Any]:
         count=len(report.published),
         slot=datetime.fromisoformat(slot),
     )
-    told = (*report.expired, *report.held, *report.not_taken_up)
-    return report.summary() | {"reasons": [why for *_, why in told]}
+    unpublished = (*report.expired, *report.held, *report.not_taken_up)
+    return report.summary() | {"reasons": [why for *_, why in unpublished]}
 
 
 def _make_dag(config: str, options: DagOptions) -> DAG:

@@ -35,9 +35,9 @@ def load_notifier() -> BaseNotifier | None:
     try:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        told = f"{type(error).__name__}: {printable(str(error))}"
+        problem = f"{type(error).__name__}: {printable(str(error))}"
         raise AirflowFailException(
-            f"{NOTIFIER_VARIABLE}={named} cannot be imported ({told}): give package.module:name of a "
+            f"{NOTIFIER_VARIABLE}={named} cannot be imported ({problem}): give package.module:name of a "
             "notifier, or of what makes one"
         ) from error
     notifier = found if isinstance(found, BaseNotifier) else found() if callable(found) else None

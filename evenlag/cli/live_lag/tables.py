@@ -243,18 +243,18 @@ def _bounds(rows: Sequence[Mapping[str, Any]]) -> str:
     if not num_unknown:
         return ""
     num_partitions = sum(row["num_partitions"] for row in rows)
-    told = f"The lag of {num_unknown:,} of {num_partitions:,} partitions is not known: ≥ is a lower bound"
+    caption = f"The lag of {num_unknown:,} of {num_partitions:,} partitions is not known: ≥ is a lower bound"
     is_uncommitted = any(row["statuses"].get(LagStatus.NO_COMMIT) for row in rows)
-    return f"{told}; --reset-policy counts partitions without a commit" if is_uncommitted else told
+    return f"{caption}; --reset-policy counts partitions without a commit" if is_uncommitted else caption
 
 
 def _problems(snapshot: InstantSnapshot) -> str:
     problems = snapshot.problems
     if not problems:
         return ""
-    told = [f"{each.kind} {each.name}: {each.error}" for each in problems[:_MAX_PROBLEMS]]
-    more = len(problems) - len(told)
-    return f"Not read: {'; '.join(told)}" + (f"; and {more} more" if more else "")
+    shown = [f"{each.kind} {each.name}: {each.error}" for each in problems[:_MAX_PROBLEMS]]
+    more = len(problems) - len(shown)
+    return f"Not read: {'; '.join(shown)}" + (f"; and {more} more" if more else "")
 
 
 def _left_out(count: int, limit: int, what: str) -> str:

@@ -113,30 +113,30 @@ def notes(rows: Sequence[dict[str, Any]], left_out: Mapping[str, Any]) -> list[s
 
     Returns the notes; empty when everything is known and counted.
     """
-    first, told = rows[0], []
+    first, sentences = rows[0], []
     if left_out["left_out"]:
-        told.append(
+        sentences.append(
             f"Counted: {first['group_days']:,} group-days. Left out: {left_out['left_out']:,}, of which not "
             "every policy has a replay."
         )
     if left_out["partly_known"]:
-        told.append(
+        sentences.append(
             f"Left out of the means: {left_out['partly_known']:,} group-days on which the lag of some "
             "partition was never known."
         )
     if first["unknown_partitions"]:
-        told.append(
+        sentences.append(
             f"The lag of {first['unknown_partitions']:,} partitions was never known: they are in no figure, "
             "and what their members process of the others is a lower bound."
         )
     if first["unknown_share"]:
-        told.append(
+        sentences.append(
             f"For {percent(first['unknown_share'])} of the partitions' time no snapshot had known their lag "
             "yet: that time is in no figure of a policy."
         )
     if first["unknown_ages"]:
-        told.append(
+        sentences.append(
             f"The records that {first['unknown_ages']:,} partitions were behind at first have no known age: "
             "their time lag counts from the first snapshot on."
         )
-    return told
+    return sentences

@@ -122,8 +122,8 @@ class Table:
     def _made(
         self, places: Iterable[int], widths: Mapping[int, int], left_out: Sequence[str] = ()
     ) -> RichTable:
-        told = f"Left out: {', '.join(left_out)} (-o wide shows all)" if left_out else ""
-        caption = ". ".join(filter(None, (self.caption.rstrip("."), told))) if told else self.caption
+        note = f"Left out: {', '.join(left_out)} (-o wide shows all)" if left_out else ""
+        caption = ". ".join(filter(None, (self.caption.rstrip("."), note))) if note else self.caption
         made = RichTable(
             title=_text(self.title) if self.title else None,
             title_justify="left",

@@ -138,9 +138,9 @@ def _range(metrics: dict[str, Any]) -> str:
 
 def gate_values(observed: str | None, allowed: str | None) -> tuple[str, str]:
     """Return what a gate observed and allows, for reading: numbers with separators and four digits."""
-    told = (observed or "", allowed or "")
-    short = (_readable(told[0]), _readable(told[1]))
-    return told if short[0] == short[1] and told[0] != told[1] else short
+    exact = (observed or "", allowed or "")
+    short = (_readable(exact[0]), _readable(exact[1]))
+    return exact if short[0] == short[1] and exact[0] != exact[1] else short
 
 
 def _readable(text: str) -> str:

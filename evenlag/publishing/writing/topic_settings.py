@@ -125,10 +125,10 @@ def _check(client: Any, cluster: ClusterSettings) -> None:
             "DescribeConfigs on it"
         )
     if wrong := wrong_settings(settings):
-        told = "; ".join(reason for _, reason in wrong)
+        reasons = "; ".join(reason for _, reason in wrong)
         command = alter_command(cluster.bootstrap_servers, name, tuple(setting for setting, _ in wrong))
         raise PublishError(
-            f"the topic {name} has {told}. Run {command}, or name another hint_topic in the policy"
+            f"the topic {name} has {reasons}. Run {command}, or name another hint_topic in the policy"
         )
 
 

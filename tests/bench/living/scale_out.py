@@ -98,7 +98,7 @@ def scale_out(
         while len(runners) < _TO:
             time.sleep(pause_s)
             before, held = runners[0].generation, _owners(runners)
-            told = {r.key: len(r.events) for r in runners}
+            recorded = {r.key: len(r.events) for r in runners}
             start()
             wait_until(lambda: _is_quiet(runners, len(loads)))
             now = _owners(runners)
@@ -113,7 +113,7 @@ def scale_out(
                     "reasons": [
                         event.reason.value
                         for r in runners
-                        for event in r.events[told.get(r.key, 0) :]
+                        for event in r.events[recorded.get(r.key, 0) :]
                         if event.reason in _DECISIONS
                     ],
                 }

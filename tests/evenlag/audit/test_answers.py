@@ -34,8 +34,8 @@ ABSENT = Seen({}, is_listed=False)
 def owners(history: list[Seen], when: datetime, **changes: Any) -> dict[int, list[tuple[Any, ...]]]:
     answer: dict[int, list[tuple[Any, ...]]] = {}
     for row in owners_at(replace(period_of(history), **changes), when):
-        told = (row["certainty"], row["side"], row["member_id"] or row["state"])
-        answer.setdefault(row["partition"], []).append(told)
+        shown = (row["certainty"], row["side"], row["member_id"] or row["state"])
+        answer.setdefault(row["partition"], []).append(shown)
     return answer
 
 

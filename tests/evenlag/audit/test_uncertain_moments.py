@@ -128,8 +128,8 @@ def test_a_difference_across_a_move_is_no_sameness() -> None:
     # Two candidates that both are another one than before: it moved, whichever it was.
     away = Seen({"a1": (0,), "b1": (2, 3), "c1": (1,)})
     times.append((third + 290 * SECOND, third + 300 * SECOND))
-    told = change(taken([EVEN, EVEN, away, MOVED], times), first, third + SECOND)
-    assert told == ("MOVED", ["a1"], ["c1", "b1"])
+    shown = change(taken([EVEN, EVEN, away, MOVED], times), first, third + SECOND)
+    assert shown == ("MOVED", ["a1"], ["c1", "b1"])
 
 
 def test_a_partition_that_may_have_been_added_is_not_said_to_be() -> None:
@@ -218,11 +218,11 @@ def test_the_real_owner_is_always_a_candidate_and_a_difference_always_true(
         for name, place in (("finished_at", 0), ("finished_at", -1))
     )
     for second in (first, last):
-        told = owners(period, at(0) + second * SECOND)
+        shown = owners(period, at(0) + second * SECOND)
         if begin <= second <= end:
-            assert reality.owner(second) in {member for _, _, member in told}, told
-        if len(told) == 1 and told[0][0] == "SEEN":
-            assert reality.owner(second) == told[0][2]
+            assert reality.owner(second) in {member for _, _, member in shown}, shown
+        if len(shown) == 1 and shown[0][0] == "SEEN":
+            assert reality.owner(second) == shown[0][2]
     if begin <= first and last <= end:
         name, before, after = change(period, at(0) + first * SECOND, at(0) + last * SECOND)
         really = reality.owner(first), reality.owner(last)

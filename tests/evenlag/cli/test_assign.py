@@ -77,7 +77,7 @@ def test_missing_file_is_one_line_and_a_mistake_in_the_call(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"ownd": []}, "unknown key 'ownd'"),
         ({"lags": {"t": [9]}}, "1 lags for 4 partitions"),
@@ -85,11 +85,11 @@ def test_missing_file_is_one_line_and_a_mistake_in_the_call(tmp_path: Path) -> N
         ({"members": [{"id": "a", "owned": [["t", 5]]}]}, "has 4 partitions, no 5"),
     ],
 )
-def test_a_batch_names_a_typing_error_on_its_line_and_goes_on(changes: dict[str, Any], told: str) -> None:
+def test_a_batch_names_a_typing_error_on_its_line_and_goes_on(changes: dict[str, Any], message: str) -> None:
     lines = [json.dumps({**PROBLEM, **each, "assignor": "range"}) for each in (changes, {})]
     code, out = run("--jsonl", "-", text="\n".join(lines))
     bad, good = (json.loads(line) for line in out.splitlines())
-    assert (code, told in bad["error"], "assignment" in good) == (1, True, True)
+    assert (code, message in bad["error"], "assignment" in good) == (1, True, True)
 
 
 def test_a_setting_that_the_assignor_does_not_have_is_refused() -> None:

@@ -107,17 +107,17 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def ask(evenlag: Evenlag, *arguments: object) -> dict[str, Any]:
     answer = evenlag("audit", *arguments, "--json")
     assert answer.exit_code == 0, answer.output
-    told: dict[str, Any] = json.loads(answer.stdout)
-    return told
+    content: dict[str, Any] = json.loads(answer.stdout)
+    return content
 
 
 def test_an_answer_names_the_readings_that_it_rests_on(evenlag: Evenlag, audited: Path) -> None:
-    told = ask(evenlag, "owner", "g", "--at", at(1).isoformat(), "--lake", audited)
-    assert told["group"]["before"]["snapshot_id"] == snapshot_id(1)
-    assert [(row["partition"], row["member_id"]) for row in told["partitions"]] == [
+    shown = ask(evenlag, "owner", "g", "--at", at(1).isoformat(), "--lake", audited)
+    assert shown["group"]["before"]["snapshot_id"] == snapshot_id(1)
+    assert [(row["partition"], row["member_id"]) for row in shown["partitions"]] == [
         (0, "a1"), (1, "a1"), (2, "b1"), (3, "b1"),
     ]  # fmt: skip
-    assert {row["first_snapshot_id"] for row in told["partitions"]} == {snapshot_id(0)}
+    assert {row["first_snapshot_id"] for row in shown["partitions"]} == {snapshot_id(0)}
     rests_on = ask(evenlag, "churn", "g", "--from", at(0).isoformat(), "--lake", audited)["rests_on"]
     assert (rests_on["first_snapshot_id"], rests_on["last_snapshot_id"]) == (snapshot_id(0), snapshot_id(8))
     assert rests_on["num_snapshots"] == len(HISTORY)
@@ -143,8 +143,8 @@ def test_churn_and_adherence_tell_of_the_hint(evenlag: Evenlag, audited: Path) -
 
 def test_anomalies_name_what_was_wrong_and_for_how_long(evenlag: Evenlag, audited: Path) -> None:
     rows = ask(evenlag, "anomalies", "--lake", audited)["anomalies"]
-    told = [(row["kind"], row["partition"], row["member_id"], row["num_snapshots"]) for row in rows]
-    assert told == [
+    shown = [(row["kind"], row["partition"], row["member_id"], row["num_snapshots"]) for row in rows]
+    assert shown == [
         ("OWNED_BY_TWO", 1, None, 1),
         ("OWNED_BY_NOBODY", 3, None, 1),
         ("DEAD_MEMBER_LAG", 0, "a1", 1),

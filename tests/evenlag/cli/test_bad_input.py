@@ -52,16 +52,16 @@ NO_LAKE = [
     (("doctor", "--airflow-url", "localhost"), "'localhost' is no URL"),
     (("doctor", "--freshness-only", "--only", "lake"), "--freshness-only cannot be combined with --only"),
     *(
-        ((*words, "--remote", url), told)
+        ((*words, "--remote", url), message)
         for words in (("run", "-b", "a:1"), ("audit", "build"), ("compare", "run"), ("lake", "maintain"))
-        for url, told in (
+        for url, message in (
             ("sc://h/;token=s3cret", "or EVENLAG_SPARK_TOKEN to a token"),
             ("sc://u:s3cret@h:15002", "set EVENLAG_SPARK_TOKEN to a token, and write sc://HOST:PORT"),
         )
     ),
     *(
-        (("run", "-b", "a:1", "--remote", url), told)
-        for url, told in (
+        (("run", "-b", "a:1", "--remote", url), message)
+        for url, message in (
             ("", "does not begin with sc://"),
             ("localhost:15002", "does not begin with sc://: write sc://HOST:PORT"),
             ("sc:/h", "does not begin with sc://"),
@@ -88,12 +88,12 @@ NO_LAKE = [
 
 @for_each(NO_LAKE, lambda case: " ".join(case[0])[:40])
 def test_a_mistake_in_a_call_is_one_line(case: tuple[tuple[str, ...], str], evenlag: Evenlag) -> None:
-    words, told = case
+    words, shown = case
     answer = evenlag(*words)
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert answer.stderr.startswith("error: ")
     assert answer.stderr.count("\n") == 1
-    assert told in answer.stderr
+    assert shown in answer.stderr
     assert len(answer.stderr) < 400
     assert "s3cret" not in answer.stderr
 
@@ -117,7 +117,7 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.mark.jvm
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (
             ("owner", GROUP, "--topic", f"{TOPIC}x"),
@@ -140,11 +140,11 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pa
     ],
 )
 def test_what_the_audit_does_not_know_is_said(
-    evenlag: Evenlag, audited: Path, words: tuple[str, ...], told: str
+    evenlag: Evenlag, audited: Path, words: tuple[str, ...], message: str
 ) -> None:
     answer = evenlag("audit", *words, "--lake", audited)
     assert (answer.exit_code, answer.stdout, answer.stderr.count("\n")) == (4, "", 1)
-    assert told in answer.stderr
+    assert message in answer.stderr
 
 
 @pytest.mark.jvm
@@ -155,7 +155,7 @@ def test_a_partition_that_is_there_is_shown(evenlag: Evenlag, audited: Path) -> 
 
 @pytest.mark.jvm
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("plans", APPLIED_PLAN, "--group", "other"), 4, "is of the group 'payments', not 'other'"),
         (("plans", APPLIED_PLAN, "--days", "3"), 2, "--days and --limit go with the list of plans"),
@@ -165,11 +165,11 @@ def test_a_partition_that_is_there_is_shown(evenlag: Evenlag, audited: Path) -> 
     ],
 )
 def test_options_that_contradict_are_refused(
-    evenlag: Evenlag, lake: Path, words: tuple[str, ...], code: int, told: str
+    evenlag: Evenlag, lake: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     answer = evenlag(*words, "--lake", lake)
     assert (answer.exit_code, answer.stdout, answer.stderr.count("\n")) == (code, "", 1)
-    assert told in answer.stderr
+    assert message in answer.stderr
 
 
 @pytest.mark.jvm
@@ -188,5 +188,5 @@ def test_the_exit_codes_that_help_names_are_those_that_errors_have(evenlag: Even
     def below(kind: type[JobError]) -> set[int]:
         return {kind.exit_code}.union(*(below(each) for each in kind.__subclasses__()))
 
-    told = " ".join(evenlag("--help").stdout.split()).partition("Exit codes: ")[2]
-    assert {int(code) for code in re.findall(r"(\d) [a-z]", told)} == {0} | below(JobError)
+    message = " ".join(evenlag("--help").stdout.split()).partition("Exit codes: ")[2]
+    assert {int(code) for code in re.findall(r"(\d) [a-z]", message)} == {0} | below(JobError)

@@ -113,8 +113,8 @@ def test_people_see_the_best_marked_the_error_of_the_model_and_what_is_missing(
 ) -> None:
     shown = evenlag("compare", "--lake", compared, "--export", tmp_path / "policies.csv").stdout
     assert "best" in next(line for line in shown.splitlines() if " lag-aware-sticky " in line)
-    told = "differs from the measured lag by 3.0 % (40 records) at the median and 10.0 % (400 records) at"
-    assert told in " ".join(shown.split())
+    message = "differs from the measured lag by 3.0 % (40 records) at the median and 10.0 % (400 records) at"
+    assert message in " ".join(shown.split())
     assert "Left out of the means: 1 group-days" in " ".join(shown.split())
     assert "a simulation needs at least two snapshots" in shown
     lines = (tmp_path / "policies.csv").read_text(encoding="utf-8").splitlines()

@@ -37,9 +37,9 @@ def test_csv_holds_what_a_spreadsheet_shows_and_no_formula(tmp_path: Path) -> No
 def test_json_is_one_array_of_objects(tmp_path: Path) -> None:
     path = tmp_path / "answer.json"
     export_rows(ROWS, path)
-    told = json.loads(path.read_text(encoding="utf-8"))
-    assert told[0]["from"] == "2026-03-01T10:00:00+00:00"
-    assert told[1] == {
+    content = json.loads(path.read_text(encoding="utf-8"))
+    assert content[0]["from"] == "2026-03-01T10:00:00+00:00"
+    assert content[1] == {
         "topic": "=cmd()",
         "partition": None,
         "from": None,
@@ -55,9 +55,9 @@ def test_parquet_keeps_types(tmp_path: Path) -> None:
 
     path = tmp_path / "answer.parquet"
     export_rows(ROWS, path)
-    told = pq.read_table(path).to_pylist()
-    assert told[0]["from"].astimezone(UTC) == AT
-    assert (told[0]["day"], told[0]["held"]) == (date(2026, 3, 1), ["a", "b"])
+    shown = pq.read_table(path).to_pylist()
+    assert shown[0]["from"].astimezone(UTC) == AT
+    assert (shown[0]["day"], shown[0]["held"]) == (date(2026, 3, 1), ["a", "b"])
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])

@@ -165,7 +165,7 @@ def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             patch.setattr(place, _reach)
         patch.setattr(socket.socket, "connect", _no_connection)
         # Its pictures take a second each; tests/evenlag/report looks at the page.
-        patch.setattr("evenlag.report.page.report_page", lambda told: told.group_id)
+        patch.setattr("evenlag.report.page.report_page", lambda shown: shown.group_id)
         yield made
 
 
@@ -255,17 +255,17 @@ def _plainest(path: tuple[str, ...], lake: Path, chosen: Any, value: str) -> lis
     options, arguments = [], []
     for parameter in LEAVES[path].params:
         if parameter is chosen:
-            told = value
+            shown = value
         elif parameter.name == "lake":
-            told = str(lake)
+            shown = str(lake)
         elif parameter.required:
-            told = str(_VALID.get(parameter.name, ("x",))[0])
+            shown = str(_VALID.get(parameter.name, ("x",))[0])
         else:
             continue
         if parameter.opts[0].startswith("-"):
-            options.append(f"{parameter.opts[0]}={told}")
+            options.append(f"{parameter.opts[0]}={shown}")
         else:
-            arguments.append(told)
+            arguments.append(shown)
     return [*path, *options, "--", *arguments]
 
 
@@ -276,23 +276,23 @@ def _refuse(constant: str) -> Any:
 def check(words: list[str], stdin: bytes = b"") -> Result:
     """Call the command, and hold what it did to what is promised of all commands."""
     result = CliRunner().invoke(app, words, input=stdin, obj=_reach)
-    told = f"{words!a}: {result.exit_code}\n{result.output!a}"
+    message = f"{words!a}: {result.exit_code}\n{result.output!a}"
     assert result.exception is None or isinstance(result.exception, SystemExit), (
         f"{words!a}: {result.exception!r}"
     )
-    assert result.exit_code in EXIT_CODES, told
-    assert "Traceback" not in result.output, told
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", result.output.replace("\r", "")), told
+    assert result.exit_code in EXIT_CODES, message
+    assert "Traceback" not in result.output, message
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", result.output.replace("\r", "")), message
     errors = re.findall("^error: ", result.stderr, re.MULTILINE)
     if result.exit_code == 0:
-        assert not errors, told
+        assert not errors, message
         if "--json" in words and "--jsonl" not in words:
             json.loads(result.stdout, parse_constant=_refuse)
     elif result.exit_code == 1 and result.stdout:
-        assert len(errors) <= 1, told  # doctor and assign answer what is not well on standard output
+        assert len(errors) <= 1, message  # doctor and assign answer what is not well on standard output
     else:
-        assert len(errors) == 1 or "╭─ Error" in result.stderr or "Usage:" in result.stdout, told
-        assert not (errors and result.exit_code == 2 and len(result.stderr.splitlines()) > 9), told
+        assert len(errors) == 1 or "╭─ Error" in result.stderr or "Usage:" in result.stdout, message
+        assert not (errors and result.exit_code == 2 and len(result.stderr.splitlines()) > 9), message
     return result
 
 

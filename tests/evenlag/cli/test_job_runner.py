@@ -101,10 +101,10 @@ def test_progress_and_result_come_through_whatever_the_job_prints(
         send(JobProgress("observe", 2, 2))
         send(JobResult({"arguments": sys.argv[1:-2]}))
     """)
-    told: list[tuple[str, int, int]] = []
-    result = run_job("job", ["--cluster=a b", "--x"], lambda *progress: told.append(progress))
+    found: list[tuple[str, int, int]] = []
+    result = run_job("job", ["--cluster=a b", "--x"], lambda *progress: found.append(progress))
     assert result == {"arguments": ["--cluster=a b", "--x"]}
-    assert [step for step in told if step[0] == "observe"] == [("observe", 0, 2), ("observe", 2, 2)]
+    assert [step for step in found if step[0] == "observe"] == [("observe", 0, 2), ("observe", 2, 2)]
     captured = capfd.readouterr()
     assert captured.out == "", "standard output is the command's alone"
     assert "from" in captured.err
@@ -270,8 +270,8 @@ def test_what_the_receiver_raises_ends_the_job(write_job: Callable[[str], Path],
 
 
 REMOTE_JOB = """
-    told = {"remote": os.environ.get("EVENLAG_SPARK_REMOTE"), "arguments": " ".join(sys.argv)}
-    send(JobResult(told))
+    values = {"remote": os.environ.get("EVENLAG_SPARK_REMOTE"), "arguments": " ".join(sys.argv)}
+    send(JobResult(values))
 """
 
 
@@ -280,10 +280,10 @@ def test_the_server_of_a_job_is_in_its_environment_and_not_in_its_arguments(
 ) -> None:
     write_job(REMOTE_JOB)
     monkeypatch.delenv("EVENLAG_SPARK_REMOTE", raising=False)
-    told = run_job("job", [], _ignore, remote="sc://spark:15002")
-    assert told is not None
-    assert told["remote"] == "sc://spark:15002"
-    assert "sc://" not in told["arguments"]
+    done = run_job("job", [], _ignore, remote="sc://spark:15002")
+    assert done is not None
+    assert done["remote"] == "sc://spark:15002"
+    assert "sc://" not in done["arguments"]
     alone = run_job("job", [], _ignore)
     assert alone is not None
     assert alone["remote"] is None
@@ -294,9 +294,9 @@ def test_the_server_of_the_environment_may_have_a_token(
 ) -> None:
     write_job(REMOTE_JOB)
     monkeypatch.setenv("EVENLAG_SPARK_REMOTE", "sc://spark:15002/;token=s3cret")
-    told = run_job("job", [], _ignore)
-    assert told is not None
-    assert told["remote"] == "sc://spark:15002/;token=s3cret"
+    done = run_job("job", [], _ignore)
+    assert done is not None
+    assert done["remote"] == "sc://spark:15002/;token=s3cret"
     other = run_job("job", [], _ignore, remote="sc://other")
     assert other is not None
     assert other["remote"] == "sc://other"
@@ -324,8 +324,8 @@ def test_a_remote_job_needs_no_java_but_the_client_of_spark_connect(
         )
         with pytest.raises(SparkMissingError) as error:
             require_spark(is_remote=True)
-        told = f"this needs {hidden}, which is not installed: pip install 'evenlag[spark]'"
-        assert str(error.value) == told
+        message = f"this needs {hidden}, which is not installed: pip install 'evenlag[spark]'"
+        assert str(error.value) == message
     # A PySpark without its client.
     (tmp_path / "sql").mkdir()
     spec = importlib.machinery.ModuleSpec("pyspark", None, is_package=True)

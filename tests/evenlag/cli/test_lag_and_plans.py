@@ -183,7 +183,7 @@ def decision(group: str, kind: str, reason: str | None, *, is_second: bool = Tru
 
 
 @pytest.fixture
-def told(lake: Path, tmp_path: Path) -> Path:
+def evaluated(lake: Path, tmp_path: Path) -> Path:
     """Return a copy of the lake whose newest snapshot was decided upon, and whose first plan is scored."""
     copy = tmp_path / "copy"
     shutil.copytree(lake, copy)
@@ -210,18 +210,18 @@ def told(lake: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def test_groups_without_a_plan_are_listed_with_the_reason(evenlag: Evenlag, told: Path) -> None:
-    content = json.loads(evenlag("plans", "--lake", told, "--json").stdout)
+def test_groups_without_a_plan_are_listed_with_the_reason(evenlag: Evenlag, evaluated: Path) -> None:
+    content = json.loads(evenlag("plans", "--lake", evaluated, "--json").stdout)
     without = {row["group_id"]: row["reason"] for row in content["without_plan"]}
     assert without == {"by-hand": NOBODY, "spiky": "1 of 3 consecutive snapshots ask for a change"}
-    shown = evenlag("plans", "--lake", told, "--group", "by-hand")
+    shown = evenlag("plans", "--lake", evaluated, "--group", "by-hand")
     assert shown.exit_code == 0
     assert "Groups without a plan" in shown.stdout
     assert "no members" in shown.stdout
 
 
-def test_a_plan_says_whether_it_paid_off(evenlag: Evenlag, told: Path) -> None:
-    content = json.loads(evenlag("plans", APPLIED_PLAN[:8], "--lake", told, "--json").stdout)
+def test_a_plan_says_whether_it_paid_off(evenlag: Evenlag, evaluated: Path) -> None:
+    content = json.loads(evenlag("plans", APPLIED_PLAN[:8], "--lake", evaluated, "--json").stdout)
     assert content["score"]["paid_off"] is False
-    shown = evenlag("plans", APPLIED_PLAN[:8], "--lake", told).stdout
+    shown = evenlag("plans", APPLIED_PLAN[:8], "--lake", evaluated).stdout
     assert "It did not pay off: the most loaded member is 1600 records behind." in " ".join(shown.split())

@@ -46,18 +46,18 @@ def test_an_approved_plan_is_published_at_once_with_who_and_why_and_the_first_an
     call = (plan[:10], "--config", live.config, "--actor", "ada", "--reason", "looks right")
     answer = json.loads(evenlag("plans", "approve", *call, "--json", USER="eve", LOGNAME="eve").stdout)
     assert (answer["plan_id"], answer["status"], answer["sequence"]) == (plan, "APPROVED", 1)
-    told = live.events(plan)
+    events = live.events(plan)
     # The name is what was typed; the account is the operating system's, whatever $USER says.
     account, host = (
         subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
         for command in (["id", "-un"], ["uname", "-n"])
     )
-    recorded = tuple(told["APPROVED"][name] for name in ("actor", "actor_name", "channel", "account"))
+    recorded = tuple(events["APPROVED"][name] for name in ("actor", "actor_name", "channel", "account"))
     assert recorded == (f"account:{account}", "ada", "command", f"{account}@{host}")
-    assert told["APPROVED"]["reason"] == "looks right"
+    assert events["APPROVED"]["reason"] == "looks right"
     shown = evenlag("plans", plan, "--config", live.config, "--lake", live.lake)
     assert f"account:{account} (ada), by command on {account}@{host}" in shown.stdout
-    assert told["PUBLISHED"]["sequence"] == 1
+    assert events["PUBLISHED"]["sequence"] == 1
     assert live.topic_state.hints[live.group_id].plan_id == plan
 
     for verb in ("reject", "approve"):

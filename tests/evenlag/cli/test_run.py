@@ -247,8 +247,8 @@ def test_a_watch_says_once_how_many_groups_could_not_be_read(policy: Path, recor
         cycle.cycle["observe"].update(unread)
     runner.events = cycles
     answer = call(runner, "run", "--config", policy, "--cluster", CLUSTER, "--watch")
-    told, end = answer.stderr.splitlines()
-    assert told.startswith(
+    shown, end = answer.stderr.splitlines()
+    assert shown.startswith(
         "30 of 300 groups could not be read completely. One is bad: assignment of 'm-1': null."
     )
     assert end == "stopped after 4 cycles, 0 failed"

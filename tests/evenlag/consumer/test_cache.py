@@ -133,8 +133,8 @@ def test_the_end_of_every_outage_is_told(cache: HintCache, caplog: pytest.LogCap
         cache.mark_ready()
         cache.mark_ready()
     assert cache.counts == {Reason.UNAVAILABLE: 6, Reason.READY: 3}
-    told = [record.reason for record in caplog.records if hasattr(record, "reason")]
-    assert told == ["UNAVAILABLE", "READY"] * 3
+    shown = [record.reason for record in caplog.records if hasattr(record, "reason")]
+    assert shown == ["UNAVAILABLE", "READY"] * 3
 
 
 def test_a_failing_callback_does_no_harm() -> None:

@@ -40,7 +40,7 @@ def test_a_published_hint_is_followed_in_two_phases_and_nothing_is_read_twice(
     # Listeners receive the change a moment after the consumers know it.
     wait_until(lambda: all(r.listener.knows() == r.held for r in runners))
     for runner in runners:
-        runner.listener.told.clear()
+        runner.listener.calls.clear()
     before = [r.held for r in runners]
     for i in range(300):
         cluster.producer.send(topic, b"x", partition=i % NUM_PARTITIONS)

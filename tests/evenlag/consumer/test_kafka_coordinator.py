@@ -42,28 +42,28 @@ def test_a_cooperative_member_keeps_and_an_eager_one_gives_up_first(
     listener = listener_class()
     member = make_member(RangePartitionAssignor, listener=listener)
     member.join("evenlag", P0, P1)
-    assert listener.told == [("assigned", {P0, P1})]
+    assert listener.calls == [("assigned", {P0, P1})]
     member.prepare()
     assert member.held() == {P0, P1}
     member.answer_join("evenlag")
     member.complete("evenlag", P1, P2)
-    assert listener.told[1:] == [("revoked", {P0}), ("assigned", {P2})]
-    listener.told.clear()
+    assert listener.calls[1:] == [("revoked", {P0}), ("assigned", {P2})]
+    listener.calls.clear()
     # Kept, and then an assignor is selected that knows of no claims.
     member.prepare()
     member.answer_join("range")
     assert member.membership.claims() == ([], 2)
     assert not member.consumer._subscription.fetchable_partitions()
     member.complete("range", P1)
-    assert listener.told == [("lost", {P1, P2}), ("assigned", {P1})]
-    listener.told.clear()
+    assert listener.calls == [("lost", {P1, P2}), ("assigned", {P1})]
+    listener.calls.clear()
     # Now given up before, in order, and really.
     member.prepare()
-    assert listener.told == [("revoked", {P1})]
+    assert listener.calls == [("revoked", {P1})]
     assert member.held() == set()
     member.answer_join("evenlag")
     member.complete("evenlag", P2)
-    assert listener.told == [("revoked", {P1}), ("assigned", {P2})]
+    assert listener.calls == [("revoked", {P1}), ("assigned", {P2})]
 
 
 @pytest.mark.parametrize("listener_class", [Listener, AsyncListener])
@@ -78,7 +78,7 @@ def test_after_a_loss_the_mode_is_eager_and_the_listener_knows_of_the_loss(
     assert not member.coordinator.rejoining, "in the middle of a join it is prepared again"
     assert member.membership.claims() == ([("t", 0)], -1)
     member.prepare()
-    assert listener.told == [("assigned", {P0}), ("lost", {P0})]
+    assert listener.calls == [("assigned", {P0}), ("lost", {P0})]
     assert member.held() == set()
     assert member.membership.claims() == ([], -1)
 
@@ -95,7 +95,7 @@ def test_a_sync_that_fails_after_an_eager_selection_leaves_nothing_to_claim(
     assert not claims.owned_partitions
     member.answer_join("evenlag")
     member.complete("evenlag", P1)
-    assert listener.told[1:] == [("lost", {P0, P1}), ("assigned", {P1})]
+    assert listener.calls[1:] == [("lost", {P0, P1}), ("assigned", {P1})]
 
 
 def test_what_was_fetched_is_dropped_with_what_is_given_up(make_member: Callable[..., Member]) -> None:
@@ -173,7 +173,7 @@ def test_closing_with_everything_lost_says_so(make_member: Callable[..., Member]
     member.prepare()
     member.answer_join("range")
     member.consumer._net.run(member.coordinator._on_close_prepare_async)
-    assert listener.told[1:] == [("lost", {P0})]
+    assert listener.calls[1:] == [("lost", {P0})]
     assert member.held() == set()
 
 

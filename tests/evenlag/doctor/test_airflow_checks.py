@@ -68,7 +68,7 @@ def test_a_dag_file_of_one_s_own_needs_no_installed_files(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("slots", "verdict", "told"),
+    ("slots", "verdict", "expected"),
     [
         ({"default_pool": 128, "spark jobs": 2}, "ok", "the pools exist: default_pool, spark jobs"),
         ({"default_pool": -1, "spark jobs": -1}, "ok", "the pools exist"),
@@ -77,11 +77,11 @@ def test_a_dag_file_of_one_s_own_needs_no_installed_files(tmp_path: Path) -> Non
     ],
 )
 def test_a_pool_that_starts_no_task_is_a_failure(
-    slots: dict[str, int | None], verdict: str, told: str
+    slots: dict[str, int | None], verdict: str, expected: str
 ) -> None:
     [found] = judge_pools({"default_pool": ["a.publish"], "spark jobs": ["a.observe", "a.decide"]}, slots)
     assert found.verdict.value == verdict
-    assert found.message.startswith(told)
+    assert found.message.startswith(expected)
     if verdict == "failed":
         assert found.remedy == "airflow pools set 'spark jobs' 2 evenlag"
         assert "a.observe and 1 more" in found.message

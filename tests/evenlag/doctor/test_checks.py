@@ -132,7 +132,7 @@ def test_what_is_missing_is_granted_by_a_line_to_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "replicas", "plan_bytes", "told"),
+    ("settings", "replicas", "plan_bytes", "expected"),
     [
         ({"cleanup.policy": "delete"}, 3, None, "cleanup.policy=delete, not compact"),
         ({"cleanup.policy": "compact,delete"}, 3, None, "cleanup.policy=compact,delete, not compact"),
@@ -143,12 +143,12 @@ def test_what_is_missing_is_granted_by_a_line_to_copy() -> None:
     ],
 )
 def test_the_hint_topic_s_faults_are_told(
-    settings: dict[str, str | None], replicas: int, plan_bytes: int | None, told: str
+    settings: dict[str, str | None], replicas: int, plan_bytes: int | None, expected: str
 ) -> None:
     [found] = judge_hint_topic(
         settings, replication_factor=replicas, num_brokers=3, largest_plan_bytes=plan_bytes
     )
-    assert told in found.message
+    assert expected in found.message
     assert found.remedy
 
 

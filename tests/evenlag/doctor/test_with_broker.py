@@ -29,7 +29,7 @@ def call(evenlag: Evenlag, policy: Path, *arguments: str) -> tuple[int, dict[str
     return answer.exit_code, {check["check"]: check for check in content["checks"]}
 
 
-def told(check: dict[str, Any]) -> str:
+def finding(check: dict[str, Any]) -> str:
     return " ".join(str(one["finding"]) for one in check["findings"])
 
 
@@ -67,13 +67,13 @@ groups:
         exit_code, checks = call(evenlag, policy)
         assert exit_code == 0, checks
         assert checks["brokers.answer"]["result"] == "warning"
-        assert "127.0.0.1:1: Connection refused" in told(checks["brokers.answer"])
-        assert f"{len(servers) - 1} of {len(servers)} bootstrap servers" in told(checks["brokers.answer"])
+        assert "127.0.0.1:1: Connection refused" in finding(checks["brokers.answer"])
+        assert f"{len(servers) - 1} of {len(servers)} bootstrap servers" in finding(checks["brokers.answer"])
         for name in ("brokers.login", "brokers.versions", "permissions.cluster", "permissions.hint_topic"):
             assert checks[name]["result"] == "ok", checks[name]
-        assert broker.cluster_id in told(checks["brokers.cluster_id"])
-        assert "lasts until" in told(checks["brokers.certificate"])
-        assert "the first publishing may make it" in told(checks["permissions.hint_topic"])
+        assert broker.cluster_id in finding(checks["brokers.cluster_id"])
+        assert "lasts until" in finding(checks["brokers.certificate"])
+        assert "the first publishing may make it" in finding(checks["permissions.hint_topic"])
         assert checks["topics.auto_create"]["result"] == "ok"
         assert checks["brokers.clock"]["result"] in {"ok", "warning"}, checks["brokers.clock"]
         assert set(admin.list_topics()) == before, "looking makes no topic"
@@ -83,10 +83,10 @@ groups:
         admin.create_topics({topic: made}, wait_for_metadata=True)
         exit_code, checks = call(evenlag, policy, "--probe-writes")
         assert exit_code == 1
-        assert "cleanup.policy=delete, not compact" in told(checks["topics.hint_topic"])
-        assert "compression.type=producer, not uncompressed" in told(checks["topics.hint_topic"])
+        assert "cleanup.policy=delete, not compact" in finding(checks["topics.hint_topic"])
+        assert "compression.type=producer, not uncompressed" in finding(checks["topics.hint_topic"])
         assert checks["topics.publish"]["result"] == "ok", checks["topics.publish"]
-        assert told(checks["topics.stop"]) == "0 hints stand, nothing is stopped"
+        assert finding(checks["topics.stop"]) == "0 hints stand, nothing is stopped"
         assert checks["topics.records"]["result"] == "ok", checks["topics.records"]
     finally:
         admin.close()

@@ -147,14 +147,14 @@ def read_by(client: str, servers: str, group: str, topic: str) -> int:
 def test_a_commit_beyond_the_log_is_reset_as_clients_reset_it(scene: Scene) -> None:
     topic, group = scene.topic("short", *range(NUM_RECORDS)), scene.unique("mirrored")
     scene.commit(group, {(topic, 0): (100, -1)})
-    for reset, told in (
+    for reset, message in (
         ("earliest", ("NO_MEMBERS", NUM_RECORDS, None)),
         ("latest", ("NO_MEMBERS", 0, None)),
         (None, ("UNKNOWN", None, None)),
     ):
         snapshot, _ = scene.read(group, reset)
         (row,) = rows_of(snapshot, "status", "lag_records", "lag_bound").values()
-        assert row[1:] == told[1:]
+        assert row[1:] == message[1:]
     for client in ("kafka-python", "confluent-kafka"):
         assert read_by(client, scene.broker.bootstrap_servers, group, topic) == NUM_RECORDS
     scene.commit(group, {(topic, 0): (100, 0)})
@@ -210,11 +210,11 @@ def test_two_owners_of_a_partition_are_named_and_get_no_plan(scene: Scene) -> No
     leader.sync_bytes(ConsumerProtocolAssignment(0, [(topic, [0])], b"").encode(), other.member_id)
     snapshot, lag = scene.read(group)
     first, second = sorted((leader.member_id, other.member_id))
-    told = f"owned by 2 members: {first}, {second}"
-    assert rows_of(snapshot, "lag_records", "owner_problem") == {(topic, 0): (NUM_RECORDS - 4, told)}
+    message = f"owned by 2 members: {first}, {second}"
+    assert rows_of(snapshot, "lag_records", "owner_problem") == {(topic, 0): (NUM_RECORDS - 4, message)}
     assert (lag.total_lag_records, lag.lag_skew) == (NUM_RECORDS - 4, None)
     settings = brokers_target("kafka", scene.broker.bootstrap_servers).settings_of
-    assert told in str(preview_plans(snapshot, [group], settings)[group].blocker)
+    assert message in str(preview_plans(snapshot, [group], settings)[group].blocker)
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_what_could_not_be_read_is_below_the_table() -> None:
     out = Console(width=200, record=True, highlight=False)
     with out.capture() as captured:
         out.print(groups_view(out, View("shop", 2), snapshot, list_groups(snapshot), {}))
-    told = " ".join(captured.get().split())
-    assert "Not read: group g-0: NotCoordinator; group g-1: NotCoordinator; group g-2" in told
-    assert "; and 2 more" in told
-    assert "2 more groups: --limit 4" in told
+    message = " ".join(captured.get().split())
+    assert "Not read: group g-0: NotCoordinator; group g-1: NotCoordinator; group g-2" in message
+    assert "; and 2 more" in message
+    assert "2 more groups: --limit 4" in message

@@ -126,9 +126,9 @@ def kafkas_own(groups: Groups, group: str) -> dict[int, tuple[str, str, str, str
 
 def test_each_partition_has_the_numbers_of_kafkas_own_tool(evenlag: Evenlag, groups: Groups) -> None:
     ours = {row["partition"]: row for row in ask(evenlag, groups, groups.live)["partitions"]}
-    told = kafkas_own(groups, groups.live)
-    assert set(told) == set(ours) == set(RECORDS)
-    for partition, (committed, end, lag, consumer) in told.items():
+    shown = kafkas_own(groups, groups.live)
+    assert set(shown) == set(ours) == set(RECORDS)
+    for partition, (committed, end, lag, consumer) in shown.items():
         row = ours[partition]
         expected = [None if text == "-" else int(text) for text in (committed, end, lag)]
         assert [row["committed_offset"], row["end_offset"], row["lag_records"]] == expected
@@ -216,8 +216,8 @@ def test_hostile_names_are_printed_without_their_control_characters(evenlag: Eve
 
 
 def test_rows_are_exported(evenlag: Evenlag, groups: Groups, tmp_path: Path) -> None:
-    told = evenlag("lag", "-b", groups.servers, "--export", tmp_path / "groups.json")
-    assert "rows written to" in told.stderr
+    record = evenlag("lag", "-b", groups.servers, "--export", tmp_path / "groups.json")
+    assert "rows written to" in record.stderr
     rows = {row["group_id"]: row for row in json.loads((tmp_path / "groups.json").read_text("utf-8"))}
     assert rows[groups.live]["plan_max_member_lag_after_records"] == 600
     assert rows[groups.live]["num_no_commit_partitions"] == 1
@@ -273,9 +273,9 @@ def test_watch_prints_a_line_of_json_for_each_snapshot_with_rates(groups: Groups
         while (lag := json.loads(process.stdout.readline()))["lag_records"] < 810:
             assert time.monotonic() < deadline
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=90)
+        _, shown = process.communicate(timeout=90)
     assert process.returncode == 130
-    assert "stopped after" in told
+    assert "stopped after" in shown
     assert first["arrival_rate_records_per_s"] is None
     row = next(row for row in lag["partitions"] if row["partition"] == 3)
     assert row["arrival_rate_records_per_s"] > 0

@@ -276,14 +276,14 @@ def test_a_broker_that_does_not_answer_is_named_with_what_to_check() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"sasl_plain_password": {"env": "WRONG_PASSWORD"}}, "refuses the login of .*sasl_plain_password"),
         ({"ssl_cafile": None}, "no authority of this machine signed: set ssl_cafile"),
     ],
 )
 def test_wrong_credentials_and_an_unknown_authority_are_refused_clearly(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], told: str
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setenv("WRONG_PASSWORD", "not-the-password")
     assert broker.sasl_ssl is not None
@@ -298,7 +298,7 @@ def test_wrong_credentials_and_an_unknown_authority_are_refused_clearly(
         }
     )
     with (
-        pytest.raises(KafkaAuthenticationError, match=told) as caught,
+        pytest.raises(KafkaAuthenticationError, match=message) as caught,
         admin_client(settings) as client,
     ):
         client.describe_cluster()

@@ -112,7 +112,7 @@ def test_a_port_that_says_nothing_does_not_answer(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"ssl_cafile": "nope.pem"}, "ssl_cafile: .*/nope.pem cannot be read: No such file"),
         ({"ssl_cafile": "."}, "ssl_cafile: .* cannot be read: Is a directory"),
@@ -135,9 +135,9 @@ def test_a_port_that_says_nothing_does_not_answer(
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_its_setting(
-    secured: SecuredBroker, settings: dict[str, str], told: str
+    secured: SecuredBroker, settings: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(KafkaSettingsError, match=told) as caught:
+    with pytest.raises(KafkaSettingsError, match=message) as caught:
         tls_context(in_folder(settings, secured.folder))
     assert caught.value.exit_code == 2
     assert caught.value.remedy

@@ -86,7 +86,9 @@ def test_a_snapshot_waits_for_the_nodes_that_take_over(
             cluster.restart(ended)
 
     # One line, not one for each attempt to connect, and no error of kafka-python's.
-    (line,) = [told for told in caplog.messages if told.startswith(f"no connection to broker {ended} ")]
+    (line,) = [
+        message for message in caplog.messages if message.startswith(f"no connection to broker {ended} ")
+    ]
     address = cluster.nodes[ended].bootstrap_servers
     assert line.startswith(f"no connection to broker {ended} ({address}) (KafkaConnectionError: ")
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -142,11 +142,11 @@ def test_any_assignment_of_one_leader_is_the_problem_of_its_group(
     member = scene.join(bad, assignment, topics=[scene.topic])
     other = scene.join(good, topics=[scene.topic])
     reading = scene.read()
-    told = f"the assignment cannot be decoded: {reason}"
+    message = f"the assignment cannot be decoded: {reason}"
     (row,) = rows_of(reading, bad)
     assert (row["subscription"], row["subscription_error"], row["error"]) == ([scene.topic], None, None)
-    assert (row["assignment"], row["assignment_error"]) == (None, told)
-    assert problems_of(reading, bad) == [f"assignment of {member.member_id!r}: {told}"]
+    assert (row["assignment"], row["assignment_error"]) == (None, message)
+    assert problems_of(reading, bad) == [f"assignment of {member.member_id!r}: {message}"]
     assert commits_of(reading, bad) == {0: 4}
     (row,) = rows_of(reading, good)
     assert row["assignment"] == [{"topic": scene.topic, "partitions": [0, 1, 2]}]
@@ -154,7 +154,7 @@ def test_any_assignment_of_one_leader_is_the_problem_of_its_group(
     # The check before publishing reads both by the same module.
     live = read_live_groups(scene.admin, dict.fromkeys((bad, good), GroupType.CLASSIC))
     assert live[bad].fingerprint is None
-    assert live[bad].unreadable == f"assignment of {member.member_id!r}: {told}"
+    assert live[bad].unreadable == f"assignment of {member.member_id!r}: {message}"
     assert live[good].unreadable is None
     assert live[good].fingerprint is not None
     assert sum(map(len, live[good].held[f"m:{other.member_id}"].values())) == 3

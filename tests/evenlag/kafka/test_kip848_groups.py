@@ -63,7 +63,7 @@ def test_members_of_the_newer_protocol_are_read_with_what_they_take_and_hold(
             [topic],
             None,
         )
-        # Each has told that it is there: at the epoch of the target, which is what it holds.
+        # Each has shown that it is there: at the epoch of the target, which is what it holds.
         assert row["group_epoch"] == row["assignment_epoch"] == row["member_epoch"] > 0
         assert row["target_assignment"] == row["assignment"]
         assert (row["member_type"], row["rack_id"]) == ("consumer", None)

@@ -68,7 +68,7 @@ def call(evenlag: Evenlag, secured: SecuredBroker, user: str, *arguments: str) -
 
 
 @pytest.mark.parametrize(
-    ("user", "arguments", "told", "granted_by"),
+    ("user", "arguments", "message", "granted_by"),
     [
         ("nobody", ("lag",), "the cluster, and on any group", "--cluster"),
         ("nobody", ("lag", "billing"), "the cluster, and on any group", "--cluster"),
@@ -86,14 +86,14 @@ def test_what_cannot_be_seen_is_told_with_the_acl_and_exit_code_3(
     billing: SecuredBroker,
     user: str,
     arguments: tuple[str, ...],
-    told: str,
+    message: str,
     granted_by: str,
 ) -> None:
     exit_code, out, err = call(evenlag, billing, user, *arguments)
     assert exit_code == 3, out + err
     assert out == ""
     [line] = err.splitlines()
-    assert line.startswith(f"error: User:{user} lacks the ACL Describe on {told}: kafka-acls.sh "), line
+    assert line.startswith(f"error: User:{user} lacks the ACL Describe on {message}: kafka-acls.sh "), line
     assert line.endswith(f"--allow-principal 'User:{user}' --operation Describe {granted_by}"), line
 
 

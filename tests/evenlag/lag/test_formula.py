@@ -92,8 +92,8 @@ def test_groups_of_each_kind_share_a_topic() -> None:
             member("m-3", group="broken", held={"t": [0]}),
         ],
     )
-    told = ("status", "lag_records", "owner_member_id")
-    assert {key: tuple(row[name] for name in told) for key, row in lag.items()} == {
+    message = ("status", "lag_records", "owner_member_id")
+    assert {key: tuple(row[name] for name in message) for key, row in lag.items()} == {
         # 100 - 70; 100 - 0 without a commit; 100 - 60 after data loss; 50 - 20; 100 - 90; 100 - 95; 100 - 30.
         ("g", "t", 0): ("OK", 30, "m-1"),
         ("g", "t", 1): ("NO_COMMIT", 100, "m-1"),
@@ -121,14 +121,14 @@ def test_groups_of_each_kind_share_a_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "message"),
     [(("m-2", "m-1"), "owned by 2 members: m-1, m-2"), (("a", "c", "b"), "owned by 3 members: a, …, c")],
 )
-def test_members_that_own_a_partition_together_are_named(members: tuple[str, ...], told: str) -> None:
+def test_members_that_own_a_partition_together_are_named(members: tuple[str, ...], message: str) -> None:
     # A member that lists a partition twice owns it once.
     people = [member(name, held={"t": [0, 0]}) for name in members]
     row = count([offset(0, 9)], [commit(0, 4)], people)["g", "t", 0]
-    assert (row["owner_member_id"], row["owner_problem"]) == (min(members), told)
+    assert (row["owner_member_id"], row["owner_problem"]) == (min(members), message)
     # Members of share groups share partitions.
     shared = [{**one, "group_type": "share"} for one in people]
     row = count([offset(0, 9)], [commit(0, 4)], shared)["g", "t", 0]

@@ -193,10 +193,10 @@ def test_an_address_that_no_reader_knows_is_a_mistake(scheme: str, command: tupl
     answer = CliRunner().invoke(app, [*command, "--lake", f"{scheme}://bucket/lake"])
     assert answer.exit_code == MISTAKE, answer.output
     assert answer.stdout == ""
-    told = answer.stderr.splitlines()
-    assert len(told) == 1
-    assert f"{scheme}://bucket/lake" in told[0]
-    assert "s3a" in told[0]
+    lines = answer.stderr.splitlines()
+    assert len(lines) == 1
+    assert f"{scheme}://bucket/lake" in lines[0]
+    assert "s3a" in lines[0]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])

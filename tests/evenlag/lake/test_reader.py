@@ -269,8 +269,8 @@ def test_only_certain_bounds_name_a_files_snapshots(spark: SparkSession, tmp_pat
     lake.append(table, spark.createDataFrame(rows, table.ddl))
     files = read_table_files(LakeReader(lake.paths.root), table)
     assert files is not None
-    told = {day: file.only_snapshot for (_, day), [file] in files.by_part.items()}
-    assert told == dict.fromkeys(cases) | {date(2026, 3, 1): "s-1"}
+    shown = {day: file.only_snapshot for (_, day), [file] in files.by_part.items()}
+    assert shown == dict.fromkeys(cases) | {date(2026, 3, 1): "s-1"}
 
 
 def test_a_table_of_a_newer_protocol_is_refused_and_still_described(

@@ -22,9 +22,9 @@ def test_every_table_and_column_is_told() -> None:
     for table in TABLES.values():
         section = page.partition(f"\n## {table.name}\n")[2].partition("\n## ")[0]
         assert f"One row is {table.doc}." in section
-        told = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
-        assert told == [column.name for column in table.stored_columns]
-        assert table.is_by_month == ("month" in told)
+        lines = [line.split("`")[1] for line in section.splitlines() if line.startswith("| `")]
+        assert lines == [column.name for column in table.stored_columns]
+        assert table.is_by_month == ("month" in lines)
 
 
 def test_a_bar_in_a_text_does_not_split_its_cell() -> None:

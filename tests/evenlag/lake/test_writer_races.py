@@ -67,12 +67,12 @@ def test_of_three_writers_with_one_id_one_wins(tmp_path: Path) -> None:
     ]
     for writer in writers:
         writer.start()
-    told = [answers.get(timeout=120) for _ in range(NUM_RACES * 2 * NUM_WRITERS)]
+    shown = [answers.get(timeout=120) for _ in range(NUM_RACES * 2 * NUM_WRITERS)]
     for writer in writers:
         writer.join()
     for root in roots:
         for app_id in ("created", "there"):
-            assert sorted(won for where, what, won in told if (where, what) == (root, app_id)) == [
+            assert sorted(won for where, what, won in shown if (where, what) == (root, app_id)) == [
                 False,
                 False,
                 True,

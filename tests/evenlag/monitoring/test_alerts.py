@@ -179,7 +179,7 @@ def test_what_maintenance_found_is_told_until_it_finds_it_no_more(story: Story) 
     story.snapshot(0)
     root = story.loaded.policy.lake
     bad = Check("lag", "FILES", is_ok=False, observed="90 on 2026-03-01", allowed="50", message="run it")
-    stale = Check("snapshots", FRESHNESS, is_ok=False, observed="-", allowed="-", message="told elsewhere")
+    stale = Check("snapshots", FRESHNESS, is_ok=False, observed="-", allowed="-", message="shown elsewhere")
     keep_checks(root, "orders", [bad, stale], NOW)
     changes = story.find()
     assert changes.text == "UNHEALTHY_TABLE lag: 90 on 2026-03-01: run it"

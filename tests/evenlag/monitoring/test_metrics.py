@@ -71,11 +71,16 @@ def test_events_of_the_plans_made_from_the_newest_snapshot_are_counted_whoever_r
     append_rows(lake.paths.root, PLAN_EVENTS, events)
     # A run that was repeated wrote this one twice, and a person withdraws the hint on the next day.
     append_rows(lake.paths.root, PLAN_EVENTS, [event("new-1", "PROPOSED", NEWEST)])
-    told: dict[str, Any] = {"cluster": "c", "plan_id": "new-1", "group_id": "new-1", "snapshot_id": SNAPSHOT}
+    values: dict[str, Any] = {
+        "cluster": "c",
+        "plan_id": "new-1",
+        "group_id": "new-1",
+        "snapshot_id": SNAPSHOT,
+    }
     append_plan_events(
         lake.paths.root,
         [
-            PlanEventRow(**told, day=day, event=what, reason=None, actor="p", at=NOW, sequence=1)
+            PlanEventRow(**values, day=day, event=what, reason=None, actor="p", at=NOW, sequence=1)
             for what, day in (("PUBLISHED", DAY), ("WITHDRAWN", DAY + timedelta(days=1)))
         ],
     )

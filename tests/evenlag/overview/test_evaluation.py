@@ -39,9 +39,9 @@ OPEN = "whether it was worth it is open"
 def test_it_follows_the_evaluation_or_else_the_share_of_the_lag(
     known: dict[str, Any], expected: str | None
 ) -> None:
-    told = dict(known)
-    predicted, unknown = told.pop("predicted", 310), told.pop("unknown_before", 0)
+    shown = dict(known)
+    predicted, unknown = shown.pop("predicted", 310), shown.pop("unknown_before", 0)
     plan = LastPlan("p", AT, "APPLIED", None, 3, 600, predicted, unknown)
     values = {"outcome": "APPLIED", "reason": None, "before_records": 600, "actual_records": 300}
     values |= {"total_before_records": 1_000, "total_actual_records": 1_200}
-    assert evaluation_text(plan, LastHint("p", AT, **(values | told))) == expected
+    assert evaluation_text(plan, LastHint("p", AT, **(values | shown))) == expected

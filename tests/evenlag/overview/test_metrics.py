@@ -59,23 +59,23 @@ def test_values_are_those_of_the_lake(lake: RecordedLake) -> None:
         reader = LakeReader(str(lake.root))
         state, groups = read_cluster(reader, cluster, now)
         counts = read_plan_rows(reader, cluster, now).count(now)
-        told = parse(render_metrics(Overview(now, (state,), groups), {cluster: counts}).decode())
-        assert told["snapshot_timestamp_seconds"] == {(cluster,): rows.newest["end_read_at"].timestamp()}
-        assert told["snapshot_completeness_ratio"] == {(cluster,): rows.newest["completeness"]}
-        assert told["open_approvals"] == {(cluster,): open_requests(rows, now)}
+        reported = parse(render_metrics(Overview(now, (state,), groups), {cluster: counts}).decode())
+        assert reported["snapshot_timestamp_seconds"] == {(cluster,): rows.newest["end_read_at"].timestamp()}
+        assert reported["snapshot_completeness_ratio"] == {(cluster,): rows.newest["completeness"]}
+        assert reported["open_approvals"] == {(cluster,): open_requests(rows, now)}
         expected = group_rows(rows, rows.newest["snapshot_id"])
         lags = {row["group_id"]: row["lag_records"] for row in expected if row["lag_records"] is not None}
-        shown_lags = {group: value for (_, group), value in told["group_lag_records"].items()}
+        shown_lags = {group: value for (_, group), value in reported["group_lag_records"].items()}
         assert sorted(shown_lags.values()) == sorted(lags.values())
         # Names with control characters are escaped.
         assert {name: lag for name, lag in lags.items() if name.isprintable()}.items() <= shown_lags.items()
         assert all(name.isprintable() for name in shown_lags)
         skews = [row["lag_skew"] for row in expected if row["lag_skew"] is not None]
-        assert sorted(told.get("group_lag_skew_ratio", {}).values()) == pytest.approx(sorted(skews))
+        assert sorted(reported.get("group_lag_skew_ratio", {}).values()) == pytest.approx(sorted(skews))
         since = now - timedelta(hours=24)
         events = {(row["plan_id"], row["event"]) for row in rows.where("plan_events") if row["at"] >= since}
         by_event = Counter(event.lower() for _, event in events)
-        shown = {event: value for (_, event), value in told["plan_events_24h"].items()}
+        shown = {event: value for (_, event), value in reported["plan_events_24h"].items()}
         assert {event: value for event, value in shown.items() if value} == by_event
         assert shown.keys() >= {"proposed", "published", "withdrawn"}
         # What became of hints, from the events: an outcome's event is of the snapshot that settled it.
@@ -83,27 +83,27 @@ def test_values_are_those_of_the_lake(lake: RecordedLake) -> None:
         settled = {plan: row["outcome"] for row in rows.where("outcomes") for plan in [row["plan_id"]]}
         settled |= {plan: "WITHDRAWN" for plan, event in events if event == "WITHDRAWN" and plan in hints}
         by_outcome: Counter[str] = Counter()
-        for (_, outcome, _), value in told["hint_outcomes_24h"].items():
+        for (_, outcome, _), value in reported["hint_outcomes_24h"].items():
             by_outcome[outcome] += int(value)
         assert +by_outcome == Counter(outcome.lower() for outcome in settled.values())
         published = [row["at"] for row in rows.where("plan_events") if row["event"] == "PUBLISHED"]
-        assert told.get("last_publish_timestamp_seconds", {}) == (
+        assert reported.get("last_publish_timestamp_seconds", {}) == (
             {(cluster,): max(published).timestamp()} if published else {}
         )
 
 
 def test_what_is_not_known_has_no_value_and_what_never_drains_is_infinite() -> None:
     groups = {row.group_id: row for row in groups_of_each_kind()}
-    told = parse(render_metrics(overview_of(*groups.values()), {}).decode())
+    shown = parse(render_metrics(overview_of(*groups.values()), {}).decode())
     for row in groups.values():
         key = (row.cluster, row.group_id if row.group_id != HIDDEN else "pay\\u202elor")
-        assert told["group_lag_records"].get(key) == row.lag_records
+        assert shown["group_lag_records"].get(key) == row.lag_records
         behind_s = None if row.time_lag_ms is None else row.time_lag_ms / 1000
-        assert told["group_time_lag_seconds"].get(key) == behind_s
+        assert shown["group_time_lag_seconds"].get(key) == behind_s
         if row.drain != Drain.SHRINKS:
             wanted = math.inf if row.drain == Drain.NEVER else None
-            assert told["group_drain_seconds"].get(key) == wanted
-    assert told["group_drain_seconds"]["orders", "payments"] == 600
+            assert shown["group_drain_seconds"].get(key) == wanted
+    assert shown["group_drain_seconds"]["orders", "payments"] == 600
     assert HIDDEN in groups
 
 
@@ -138,8 +138,8 @@ def test_hints_are_counted_by_the_reason_of_their_end() -> None:
         ]
     ]
     counts = PlanRows(events, outcomes, None).count(NOW)
-    told = parse(render_metrics(overview_of(), {"orders": counts}).decode())["hint_outcomes_24h"]
-    assert {key[1:]: value for key, value in told.items()} == {
+    shown = parse(render_metrics(overview_of(), {"orders": counts}).decode())["hint_outcomes_24h"]
+    assert {key[1:]: value for key, value in shown.items()} == {
         ("applied", "as_hinted"): 2,
         ("ignored", "newer_hint"): 2,
         ("ignored", "other_assignor"): 0,
@@ -154,15 +154,15 @@ def test_hints_are_counted_by_the_reason_of_their_end() -> None:
 
 def test_groups_of_unknown_and_of_the_largest_lag_have_metrics_and_the_others_are_counted() -> None:
     groups = groups_of_each_kind()
-    told = parse(render_metrics(overview_of(*groups), {}, max_groups=2).decode())
+    reported = parse(render_metrics(overview_of(*groups), {}, max_groups=2).decode())
     numbers = Counter(row.cluster for row in groups)
-    assert told["groups"] == {(cluster,): number for cluster, number in numbers.items()}
-    assert told["groups_left_out"] == {(cluster,): number - 2 for cluster, number in numbers.items()}
+    assert reported["groups"] == {(cluster,): number for cluster, number in numbers.items()}
+    assert reported["groups_left_out"] == {(cluster,): number - 2 for cluster, number in numbers.items()}
     for cluster in numbers:
         of_cluster = [row for row in groups if row.cluster == cluster]
         unknown = {printable(row.group_id) for row in of_cluster if row.num_unknown}
         lags = {printable(row.group_id): row.lag_records or 0 for row in of_cluster}
-        shown = {key[1] for key in told["group_members"] if key[0] == cluster}
+        shown = {key[1] for key in reported["group_members"] if key[0] == cluster}
         assert len(shown) == 2
         assert len(shown & unknown) == min(2, len(unknown))
         left = lags.keys() - shown - unknown
@@ -173,9 +173,9 @@ def test_a_name_cannot_add_a_line() -> None:
     (row, *_) = groups_of_each_kind()
     line = 'evenlag_group_lag_records{cluster="orders",group="forged"} 7'
     hostile = type(row)("orders", f'a"}} 1\n{line}', lag_records=1)
-    told = parse(render_metrics(overview_of(hostile), {'or"ders\n': ClusterCounts()}).decode())
-    assert len(told["group_lag_records"]) == 1
-    assert list(told["group_lag_records"].values()) == [1]
+    shown = parse(render_metrics(overview_of(hostile), {'or"ders\n': ClusterCounts()}).decode())
+    assert len(shown["group_lag_records"]) == 1
+    assert list(shown["group_lag_records"].values()) == [1]
 
 
 def test_the_server_has_them_and_says_when_the_policy_is_broken(site: Site) -> None:

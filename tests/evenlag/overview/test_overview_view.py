@@ -98,23 +98,23 @@ def test_a_lake_that_cannot_be_read_is_named_and_the_others_are_shown(
     (tmp_path / "snapshots" / "_delta_log").mkdir(parents=True)
     (tmp_path / "snapshots" / "_delta_log" / "00000000000000000000.json").write_text("no log")
     gone = ReportSource("", "gone", str(tmp_path))
-    told = OverviewView(lambda: {**sources, "gone": gone}).answer(lambda _: True, {})
-    assert told.status == 200
-    assert '<li class="bad"><b>gone</b>: ' in told.body
-    assert told.body.count("<tr data-s=") > 0
+    shown = OverviewView(lambda: {**sources, "gone": gone}).answer(lambda _: True, {})
+    assert shown.status == 200
+    assert '<li class="bad"><b>gone</b>: ' in shown.body
+    assert shown.body.count("<tr data-s=") > 0
 
 
 def test_a_cluster_without_a_snapshot_says_so(tmp_path: Path) -> None:
-    told = OverviewView(lambda: {"new": ReportSource("", "new", str(tmp_path))}).answer(lambda _: True, {})
-    assert told.status == 200
-    assert "there is no finished snapshot yet" in told.body
-    assert "There is no group yet" in told.body
+    shown = OverviewView(lambda: {"new": ReportSource("", "new", str(tmp_path))}).answer(lambda _: True, {})
+    assert shown.status == 200
+    assert "there is no finished snapshot yet" in shown.body
+    assert "There is no group yet" in shown.body
 
 
 def test_a_policy_that_cannot_be_read_is_not_quoted() -> None:
     def broken() -> dict[str, ReportSource]:
         raise PolicyError("secret: line 3")
 
-    told = OverviewView(broken).answer(lambda _: True, {})
-    assert told.status == 503
-    assert "secret" not in told.body
+    shown = OverviewView(broken).answer(lambda _: True, {})
+    assert shown.status == 503
+    assert "secret" not in shown.body

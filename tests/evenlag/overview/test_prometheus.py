@@ -127,8 +127,8 @@ def monitored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitored]:
 
 
 def test_promtool_accepts_configuration_rules_and_metrics_and_the_rules_pass_their_tests() -> None:
-    told = promtool("check", "config", "--syntax-only", str(MONITORING / "prometheus.yml"))
-    assert "SUCCESS" in told
+    shown = promtool("check", "config", "--syntax-only", str(MONITORING / "prometheus.yml"))
+    assert "SUCCESS" in shown
     assert f"SUCCESS: {len(rules())} rules found" in promtool("check", "rules", str(RULES))
     assert "SUCCESS" in promtool("test", "rules", str(RULES.with_suffix(".test.yml")))
     counts = {"orders": ClusterCounts(published_at=datetime(2026, 3, 1, tzinfo=UTC))}
@@ -192,8 +192,8 @@ def test_each_expression_of_the_dashboard_has_values(monitored: Monitored) -> No
     assert [name for name, samples in found.items() if not samples] == []
     now = time.time()
     for name, expression in dashboard_expressions().items():
-        told = {"query": expression, "start": f"{now - 3600}", "end": f"{now}", "step": "60"}
-        assert monitored.prometheus.get("query_range", **told)["resultType"] == "matrix", name
+        values = {"query": expression, "start": f"{now - 3600}", "end": f"{now}", "step": "60"}
+        assert monitored.prometheus.get("query_range", **values)["resultType"] == "matrix", name
 
 
 def test_the_variables_of_the_dashboard_list_clusters_and_groups(monitored: Monitored) -> None:

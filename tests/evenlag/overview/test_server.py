@@ -37,8 +37,8 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirec
 
 
 def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[str, str]]:
-    told = {name.replace("_", "-"): value for name, value in headers.items()}
-    request = urllib.request.Request(url, headers=told, method=method)  # noqa: S310  # the test's own server
+    shown = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = urllib.request.Request(url, headers=shown, method=method)  # noqa: S310  # the test's own server
     try:
         with OPENER.open(request, timeout=60) as answer:
             return answer.status, answer.read().decode(), dict(answer.headers)
@@ -116,15 +116,15 @@ def test_an_address_that_is_taken_is_named() -> None:
 def test_a_mistake_is_one_line(
     evenlag: Evenlag, tmp_path: Path, options: list[str], environment: dict[str, str], message: str
 ) -> None:
-    told = evenlag("serve", "--lake", tmp_path, *options, **environment)
-    assert told.exit_code == 2
-    assert message in " ".join(told.stderr.split())
+    shown = evenlag("serve", "--lake", tmp_path, *options, **environment)
+    assert shown.exit_code == 2
+    assert message in " ".join(shown.stderr.split())
 
 
 def test_a_lake_without_a_snapshot_is_told_at_once(evenlag: Evenlag, tmp_path: Path) -> None:
-    told = evenlag("serve", "--lake", tmp_path)
-    assert told.exit_code == 4
-    assert "has no snapshot yet: run a cycle first" in told.stderr
+    shown = evenlag("serve", "--lake", tmp_path)
+    assert shown.exit_code == 4
+    assert "has no snapshot yet: run a cycle first" in shown.stderr
 
 
 def test_the_command_serves_a_lake_until_it_is_interrupted(

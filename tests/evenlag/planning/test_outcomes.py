@@ -101,11 +101,11 @@ def test_expiry_ends_no_hint_that_the_coordinator_has_taken_up() -> None:
     assignments = [row for name in groups for row in planned_rows(name)]
     members = [row for name, (held, target, _) in groups.items() for row in people(name, held, target)]
     found = settle(pending, assignments, members, [])
-    told = {
+    shown = {
         name: (row["outcome"], row["adherence"], row["target_adherence"])
         for name, row in sorted(found.items())
     }
-    assert told == {
+    assert shown == {
         "classic": ("EXPIRED", 0.0, None),
         "done": ("APPLIED", 1.0, 1.0),
         "half": ("EXPIRED", 0.0, 0.5),
@@ -146,8 +146,8 @@ def test_each_reason_has_a_code_and_the_code_has_the_outcome() -> None:
     assignments = [row for name in cases if name != "nothing planned" for row in planned_rows(name)]
     members = [row for *_, rows in cases.values() for row in rows]
     found = settle(pending, assignments, members, [], heads)
-    told = {name: (row["outcome"], row["reason_code"]) for name, row in found.items()}
-    assert told == {
+    shown = {name: (row["outcome"], row["reason_code"]) for name, row in found.items()}
+    assert shown == {
         "as hinted": ("APPLIED", "AS_HINTED"),
         "replaced": ("IGNORED", "NEWER_HINT"),
         "range": ("IGNORED", "OTHER_ASSIGNOR"),
@@ -160,7 +160,7 @@ def test_each_reason_has_a_code_and_the_code_has_the_outcome() -> None:
         "unread": ("EXPIRED", "UNKNOWN"),
         "nothing planned": ("EXPIRED", "UNKNOWN"),
     }
-    assert {code for _, code in told.values()} == set(OutcomeReason)
+    assert {code for _, code in shown.values()} == set(OutcomeReason)
     over = "the hint's time is over with 0 % of its partitions as hinted"
     assert {name: row["reason"] for name, row in found.items()} == {
         "as hinted": "every hinted partition is with its hinted member",
@@ -220,5 +220,5 @@ def test_what_a_snapshot_does_not_know_is_not_counted_as_no_lag() -> None:
         "total_lag_actual_records",
     )
     found = settle(pending, [], members, rows)
-    told = {name: tuple(row[column] for column in columns) for name, row in found.items()}
-    assert told == {name: expected for name, (_, expected) in LAGS.items()}
+    shown = {name: tuple(row[column] for column in columns) for name, row in found.items()}
+    assert shown == {name: expected for name, (_, expected) in LAGS.items()}

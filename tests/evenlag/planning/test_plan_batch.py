@@ -84,18 +84,18 @@ SKEWED = lag([900, 800, 10, 10])
 
 def test_a_plan_is_proposed_only_after_enough_readings_in_a_row() -> None:
     more = ", gates: {min_breaches: 3}"
-    told = {}
+    found = {}
     for breaches in (0, 1, 2, 7):
         decision, plan, _ = decide(SKEWED, members(), context(more, GroupHistory(breaches)))
-        told[breaches] = (decision["decision"], decision["consecutive_breaches"], decision["reason"])
+        found[breaches] = (decision["decision"], decision["consecutive_breaches"], decision["reason"])
         assert (plan is not None) is (breaches >= 2)
         assert decision["is_breach"]
         if plan is not None:
             assert (plan["plan_id"], plan["consecutive_breaches"]) == (decision["plan_id"], breaches + 1)
-    assert told[0] == ("BREACH", 1, "1 of 3 consecutive snapshots ask for a change")
-    assert told[1][:2] == ("BREACH", 2)
-    assert told[2] == ("PROPOSED", 3, None)
-    assert told[7] == ("PROPOSED", 8, None)
+    assert found[0] == ("BREACH", 1, "1 of 3 consecutive snapshots ask for a change")
+    assert found[1][:2] == ("BREACH", 2)
+    assert found[2] == ("PROPOSED", 3, None)
+    assert found[7] == ("PROPOSED", 8, None)
     decision, plan, _ = decide(lag([5, 5, 5, 5]), members(), context(more, GroupHistory(2)))
     assert (plan, decision["decision"], decision["is_breach"]) == (None, "NO_CHANGE", False)
     assert decision["consecutive_breaches"] == 0
@@ -132,16 +132,16 @@ def test_a_group_that_backs_off_or_cannot_be_hinted_is_planned_in_shadow_with_th
 
 def test_only_a_payload_for_brokers_names_its_static_members() -> None:
     rows = [member("m-1", group_instance_id="pod-1"), member("m-2")]
-    told = {}
+    found = {}
     for kind in ("classic", "consumer"):
         people = table(MEMBERS, [{**row, "group_type": kind} for row in rows])
         _, plan, _ = decide(SKEWED, people, context())
         assert plan is not None
         assert plan["group_type"] == kind
-        told[kind] = HintPayload.decode(plan["payload"].encode())
-    assert told["classic"].member_ids is None
-    assert told["consumer"].member_ids == {"i:pod-1": "m-1"}
-    assert told["consumer"].assignment == told["classic"].assignment
+        found[kind] = HintPayload.decode(plan["payload"].encode())
+    assert found["classic"].member_ids is None
+    assert found["consumer"].member_ids == {"i:pod-1": "m-1"}
+    assert found["consumer"].assignment == found["classic"].assignment
 
 
 def test_a_group_that_cannot_be_planned_says_why() -> None:
@@ -237,9 +237,9 @@ def test_an_executor_logs_a_group_that_failed_with_the_ids_of_the_run(
         raise KeyError("nobody foresaw it")
 
     monkeypatch.setattr("evenlag.planning.group_planner.plan_group", fail)
-    told = []
+    found = []
     handler = logging.Handler()
-    handler.emit = lambda record: told.append(json.loads(JsonFormatter().format(record)))  # type: ignore[method-assign]
+    handler.emit = lambda record: found.append(json.loads(JsonFormatter().format(record)))  # type: ignore[method-assign]
     logging.getLogger().addHandler(handler)
     try:
         with log_fields(run_id="r", cluster="c", step="decide"):
@@ -247,7 +247,7 @@ def test_an_executor_logs_a_group_that_failed_with_the_ids_of_the_run(
         plan_groups(SKEWED, members(), replace(context(), log=log))
     finally:
         logging.getLogger().removeHandler(handler)
-    [record] = told
+    [record] = found
     about = {"run_id": "r", "cluster": "c", "step": "decide", "group_id": "g", "snapshot_id": SNAPSHOT}
     assert about.items() <= record.items()
     assert "KeyError: 'nobody foresaw it'" in record["exception"]

@@ -52,7 +52,7 @@ def test_a_long_number_costs_nothing(digits: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "message"),
     [
         (
             "required_signing: yes",
@@ -65,12 +65,12 @@ def test_a_long_number_costs_nothing(digits: str) -> None:
         ("rate_window_s: 15:00", "rate_window_s: must be a whole number"),
     ],
 )
-def test_a_spelling_of_yaml_1_1_is_refused_where_another_type_is_meant(key: str, told: str) -> None:
+def test_a_spelling_of_yaml_1_1_is_refused_where_another_type_is_meant(key: str, message: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse_policy(f"{HEAD}    {key}\n", name="p.yaml", environ={})
     [line] = str(caught.value).splitlines()
     assert line.startswith("p.yaml, line 5: clusters.c.")
-    assert told in line
+    assert message in line
 
 
 def test_a_name_that_yaml_1_1_reads_as_another_type_is_a_name() -> None:

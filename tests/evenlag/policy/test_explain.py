@@ -38,19 +38,19 @@ def test_the_rule_that_holds_is_told_with_the_ones_passed_over() -> None:
     assert [number for number, _, _ in found.passed_over] == [1, 2, 3]
     assert found.passed_over[1][2] == "holds on orders only"
     assert found.passed_over[2][2] == "checkout-eu does not fit the expression"
-    told = {setting.name: (setting.value, setting.source) for setting in found.settings}
-    assert told["mode"] == ("auto", "rule 4, line 16")
-    assert told["gates.cooldown_s"] == (60, "rule 4, line 22")
-    assert told["gates.min_breaches"] == (1, "default")
-    assert told["max_moves"] == (1000, "default")
-    assert set(told) > set(GroupSettings.model_fields) - {"gates", "back_off"}
+    shown = {setting.name: (setting.value, setting.source) for setting in found.settings}
+    assert shown["mode"] == ("auto", "rule 4, line 16")
+    assert shown["gates.cooldown_s"] == (60, "rule 4, line 22")
+    assert shown["gates.min_breaches"] == (1, "default")
+    assert shown["max_moves"] == (1000, "default")
+    assert set(shown) > set(GroupSettings.model_fields) - {"gates", "back_off"}
 
 
 def test_the_environment_and_the_defaults_are_named_as_sources() -> None:
     loaded = parse_policy(RULES, environ={"EVENLAG_MAX_MODE": "approve"})
-    told = {setting.name: setting for setting in explain_group(loaded, "orders", "checkout-1").settings}
-    assert told["mode"].value == "approve"
-    assert told["mode"].source == "max_mode (EVENLAG_MAX_MODE) allows no auto"
+    shown = {setting.name: setting for setting in explain_group(loaded, "orders", "checkout-1").settings}
+    assert shown["mode"].value == "approve"
+    assert shown["mode"].source == "max_mode (EVENLAG_MAX_MODE) allows no auto"
     found = explain_group(loaded, "orders", "else")
     assert (found.rule_number, {setting.source for setting in found.settings}) == (None, {"default"})
     in_file = parse_policy("max_mode: observe\n" + RULES.lstrip(), environ={})
@@ -66,18 +66,18 @@ def test_approvers_are_explained_by_rule_cluster_and_variable() -> None:
 """
     )
 
-    def told(group: str, **environ: str) -> tuple[object, str]:
+    def tail(group: str, **environ: str) -> tuple[object, str]:
         found = explain_group(parse_policy(text, environ=environ), "orders", group).settings[-1]
         assert found.name == "approvers"
         return found.value, found.source
 
     line = text.splitlines().index("    approvers: [linus]") + 1
     number = len(parse_policy(text, environ={}).policy.groups)
-    assert told("billing") == (["linus"], f"rule {number}, line {line}")
+    assert tail("billing") == (["linus"], f"rule {number}, line {line}")
     cluster_line = text.splitlines().index("    approvers: ada, grace") + 1
-    assert told("else") == (["ada", "grace"], f"cluster orders, line {cluster_line}")
+    assert tail("else") == (["ada", "grace"], f"cluster orders, line {cluster_line}")
     variable = "EVENLAG_CLUSTER__ORDERS__APPROVERS"
-    assert told("else", **{variable: "eve"}) == (["eve"], f"cluster orders, {variable}")
+    assert tail("else", **{variable: "eve"}) == (["eve"], f"cluster orders, {variable}")
     assert explain_group(parse_policy(POLICY, environ={}), "orders", "else").settings[-1].value is None
 
 

@@ -24,7 +24,7 @@ _PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "secured-cluster.md"
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (
             "sasl_plain_pasword: hunter2",
@@ -48,12 +48,12 @@ _PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "secured-cluster.md"
         ("security_protocol: SASL_SSL", "security_protocol: SASL_SSL needs sasl_mechanism"),
     ],
 )
-def test_what_may_hold_a_secret_is_refused_without_telling_it(line: str, told: str) -> None:
+def test_what_may_hold_a_secret_is_refused_without_telling_it(line: str, message: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse_policy(_HEAD + line + "\n", name="p.yaml", environ={})
     (only,) = str(caught.value).splitlines()
     assert only.startswith("p.yaml, line 5: clusters.c.kafka: ")
-    assert told in only
+    assert message in only
     assert "hunter2" not in only
 
 
@@ -91,7 +91,7 @@ def test_a_value_that_kafka_python_would_not_take_is_refused_with_the_nearest(
 ) -> None:
     """In the file and in the environment, which goes through the same check."""
     name, _, value = given.partition(": ")
-    told = f"did you mean '{nearest}'?" if nearest else "is none of"
+    message = f"did you mean '{nearest}'?" if nearest else "is none of"
     for text, environ in (
         (_HEAD + given + "\n", {}),
         (_HEAD.removesuffix("    kafka:\n      "), {f"EVENLAG_CLUSTER__C__KAFKA__{name.upper()}": value}),
@@ -100,7 +100,7 @@ def test_a_value_that_kafka_python_would_not_take_is_refused_with_the_nearest(
             parse_policy(text, name="p.yaml", environ=environ)
         [line] = str(caught.value).splitlines()
         assert f"{name}: '{'True' if value == 'true' else value}' is none of " in line
-        assert told in line
+        assert message in line
         assert nearest is not None or "did you mean" not in line
 
 

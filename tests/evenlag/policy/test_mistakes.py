@@ -16,7 +16,7 @@ HEAD = "lake: /data\nclusters:\n  c:\n    bootstrap_servers: b1:9092\n"
 SECRET = HEAD + "    kafka:\n      sasl_plain_password: "
 
 
-def told(text: str, **environ: str) -> list[str]:
+def problems(text: str, **environ: str) -> list[str]:
     with pytest.raises(PolicyError) as caught:
         parse_policy(text, name="p.yaml", environ=environ)
     return str(caught.value).splitlines()
@@ -153,11 +153,11 @@ def told(text: str, **environ: str) -> list[str]:
     ],
 )
 def test_one_mistake_is_one_line_with_place_and_remedy(text: str, line: str) -> None:
-    assert told(text) == [f"p.yaml{line if line.startswith(' ') else ', ' + line}"]
+    assert problems(text) == [f"p.yaml{line if line.startswith(' ') else ', ' + line}"]
 
 
 def test_each_mistake_is_told_once_in_the_order_of_the_file() -> None:
-    lines = told(HEAD + "    schedul: x\ngroups:\n  - {match: g, mod: auto, max_moves: many}\nlak: x\n")
+    lines = problems(HEAD + "    schedul: x\ngroups:\n  - {match: g, mod: auto, max_moves: many}\nlak: x\n")
     assert [line.partition(": ")[0] for line in lines] == [
         f"p.yaml, line {number}" for number in (5, 7, 7, 8)
     ]
@@ -168,7 +168,7 @@ def test_no_message_shows_what_may_be_a_secret() -> None:
         HEAD
         + "    hint_signing_key: [hunter2]\n    privacy: {key: hunter2}\n    kafka: {ssl_password: hunter2}\n"
     )
-    assert "hunter2" not in "\n".join(told(text))
+    assert "hunter2" not in "\n".join(problems(text))
 
 
 def test_an_alias_that_is_used_twice_is_no_bomb_and_one_that_doubles_30_times_is() -> None:
@@ -178,7 +178,9 @@ def test_an_alias_that_is_used_twice_is_no_bomb_and_one_that_doubles_30_times_is
     merges = "".join(f"  - &m{n} {{<<: [*m{n - 1}, *m{n - 1}]}}\n" for n in range(1, 31))
     for bomb in (f"x:\n  - &a0 [1]\n{lists}", f"x:\n  - &m0 {{k: 1}}\n{merges}"):
         # It is counted and refused, not built: that would take minutes and the machine's memory.
-        assert [line.partition("expands to more than")[1] for line in told(bomb)] == ["expands to more than"]
+        assert [line.partition("expands to more than")[1] for line in problems(bomb)] == [
+            "expands to more than"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -205,10 +207,10 @@ def test_what_is_no_file_cannot_be_read(tmp_path: Path) -> None:
 
 def test_variables_that_cannot_be_read_are_named() -> None:
     broken = HEAD.replace("c:\n    bootstrap_servers: b1:9092\n", "c: [1]\n")
-    [line] = told(broken, EVENLAG_CLUSTER__C__SCHEDULE="x")
+    [line] = problems(broken, EVENLAG_CLUSTER__C__SCHEDULE="x")
     assert line == "p.yaml, line 3: clusters.c: must be a mapping of keys, not a list"
     for value in ("!!int x", "[", "[" * 5_000, "a\x00"):
-        [line] = told(HEAD, EVENLAG_CLUSTER__C__SCHEDULE=value)
+        [line] = problems(HEAD, EVENLAG_CLUSTER__C__SCHEDULE=value)
         assert line.startswith("the value of the variable EVENLAG_CLUSTER__C__SCHEDULE cannot be read")
         with pytest.raises(PolicyError, match="the variable EVENLAG_KAFKA_X: it cannot be read"):
             kafka_settings_from_environment({"EVENLAG_KAFKA_X": value})

@@ -76,11 +76,11 @@ def test_what_travels_to_an_executor_hides_alike_and_does_not_show_its_key(
 def test_the_page_tells_every_table_that_holds_such_a_column() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "privacy.md").read_text(encoding="utf-8")
     telling = {"client_host", "client_id", "actor", "member_id", "owner_member_id", "group_instance_id"}
-    told = {
+    shown = {
         (table.name, column)
         for table in TABLES.values()
         for column in telling
         if any(column == one.name or f"{column}:" in one.type for one in table.columns)
     }
-    missing = [name for name, _ in sorted(told) if f"`{name}`" not in page]
+    missing = [name for name, _ in sorted(shown) if f"`{name}`" not in page]
     assert missing == []

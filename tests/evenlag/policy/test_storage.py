@@ -70,7 +70,7 @@ def test_a_policy_that_is_only_parsed_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("  endpoint: store:9000\n", "endpoint"),
         ("  endpoint: https://id:key@store:9000\n", "endpoint"),
@@ -80,7 +80,7 @@ def test_a_policy_that_is_only_parsed_changes_nothing() -> None:
         ("  key: {env: A}\n", "key"),
     ],
 )
-def test_mistakes_are_named_without_a_secret(text: str, told: str) -> None:
-    with pytest.raises(PolicyError, match=told) as refused:
+def test_mistakes_are_named_without_a_secret(text: str, message: str) -> None:
+    with pytest.raises(PolicyError, match=message) as refused:
         parse_policy(START + text, environ={})
     assert "AKIAEXAMPLE" not in str(refused.value)

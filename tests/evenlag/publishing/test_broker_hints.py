@@ -174,8 +174,8 @@ def test_nobody_joins_a_group_that_is_not_there_any_more(
     coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
     """Joining would make it, or take a group that went back to the classic protocol over again."""
-    told = await_target_assignment(None, cluster, {"gone": BROKERS, "a": BROKERS})
-    assert told == {"gone": "the group is Dead by now, or does not show its members"}
+    shown = await_target_assignment(None, cluster, {"gone": BROKERS, "a": BROKERS})
+    assert shown == {"gone": "the group is Dead by now, or does not show its members"}
     assert coordinators.asked == ["a", "a"]
 
 
@@ -183,8 +183,8 @@ def test_whatever_goes_wrong_is_a_reason_and_no_error(
     monkeypatch: pytest.MonkeyPatch, coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
     monkeypatch.setattr(await_target, "read_live_groups", lambda *_, **__: {})
-    told = await_target_assignment(None, cluster, {"a": BROKERS})
-    assert told == {"a": "unexpected KeyError: 'a'"}
+    shown = await_target_assignment(None, cluster, {"a": BROKERS})
+    assert shown == {"a": "unexpected KeyError: 'a'"}
     assert coordinators.asked == []
 
 
@@ -192,8 +192,8 @@ def test_no_group_is_asked_when_there_is_none_or_no_time(
     coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
     assert await_target_assignment(None, cluster, {}) == {}
-    told = await_target_assignment(None, cluster, {"a": BROKERS}, timeout_s=0)
-    assert told == {"a": "its coordinator was not asked in time"}
+    shown = await_target_assignment(None, cluster, {"a": BROKERS}, timeout_s=0)
+    assert shown == {"a": "its coordinator was not asked in time"}
     assert coordinators.asked == []
 
 
@@ -205,5 +205,5 @@ def test_without_the_extra_a_hint_waits_for_the_group_to_change(
     for name in ("_TAKE_UP_S", "_LOOK_EVERY_S"):
         monkeypatch.setattr(await_target, name, 0.0)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
-    told = await_target_assignment(None, cluster, {"a": BROKERS})
-    assert told == {"a": "confluent-kafka is not installed: install evenlag[kip848]"}
+    shown = await_target_assignment(None, cluster, {"a": BROKERS})
+    assert shown == {"a": "confluent-kafka is not installed: install evenlag[kip848]"}

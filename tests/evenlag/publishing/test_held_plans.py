@@ -90,10 +90,10 @@ def publish(group: LiveGroup) -> PublishReport:
 def approved(group: LiveGroup) -> str:
     group.wait_until_settled()
     plan_id = group.plan(approved=False)
-    told = group.events(plan_id)["PROPOSED"]
+    recorded = group.events(plan_id)["PROPOSED"]
     from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 
-    yes = told | {"event": "APPROVED", "actor": "alice", "at": datetime.now(UTC)}
+    yes = recorded | {"event": "APPROVED", "actor": "alice", "at": datetime.now(UTC)}
     append_plan_events(str(group.lake), [PlanEventRow(**yes)])
     return plan_id
 

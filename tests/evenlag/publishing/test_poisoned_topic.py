@@ -151,8 +151,8 @@ def test_a_flood_of_foreign_records_stops_no_command_is_counted_and_is_purged_by
     assert evenlag("hints", "stop-all", *call, "--reason", "flood").exit_code == 0
     shown = json.loads(evenlag("hints", *call, "--json").stdout)
     assert (shown["stopped"], [each["plan_id"] for each in shown["hints"]]) == (True, [plan])
-    told = f"{written.num_foreign + 1} keys with {num_bytes:,} bytes are on the topic that nobody reads"
-    assert told in " ".join(evenlag("hints", group.group_id, *call).stderr.split())
+    message = f"{written.num_foreign + 1} keys with {num_bytes:,} bytes are on the topic that nobody reads"
+    assert message in " ".join(evenlag("hints", group.group_id, *call).stderr.split())
     assert f"{num_bytes:,} bytes are on the topic" in str(judge_records(state, now_ms()))
 
     purge = ("hints", "purge", *call, "--actor", "ada", "--reason", "flood")

@@ -49,27 +49,27 @@ def new_plan(group: LiveGroup, *, age_s: int = 5) -> str:
 
 def test_killed_at_each_step_a_repeat_carries_the_same_sequence_and_plan(group: LiveGroup) -> None:
     # The newest plan is the one that counts: each is younger than the one before.
-    for number, step in enumerate(("before", "sent", "committed", "told")):
+    for number, step in enumerate(("before", "sent", "committed", "recorded")):
         plan_id = new_plan(group, age_s=20 - number)
         slot = datetime.now(UTC).isoformat()
         command = [sys.executable, str(KILLED), str(group.config), group.name, slot, step]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == -9, done.stderr[-3000:]
         standing = group.topic_state.hints.get(group.group_id)
-        is_published = step in {"committed", "told"}
+        is_published = step in {"committed", "recorded"}
         assert (standing is not None and standing.plan_id == plan_id) is is_published, step
-        assert ("PUBLISHED" in group.events(plan_id)) is (step == "told"), step
+        assert ("PUBLISHED" in group.events(plan_id)) is (step == "recorded"), step
         report = publish_group(group)
         sequence = number + 1
-        assert report.published == ([] if step == "told" else [(group.group_id, plan_id, sequence)]), step
+        assert report.published == ([] if step == "recorded" else [(group.group_id, plan_id, sequence)]), step
         again = group.topic_state.hints[group.group_id]
         assert (again.plan_id, again.sequence) == (plan_id, sequence), step
         if is_published:
             assert standing is not None
             assert (again.sequence, again.issued_at_ms) == (standing.sequence, standing.issued_at_ms), step
-        told = group.events(plan_id)["PUBLISHED"]
-        assert told["sequence"] == sequence, step
-        assert round(told["at"].timestamp() * 1000) == again.issued_at_ms, step
+        event = group.events(plan_id)["PUBLISHED"]
+        assert event["sequence"] == sequence, step
+        assert round(event["at"].timestamp() * 1000) == again.issued_at_ms, step
         assert publish_group(group).published == []
 
 
@@ -121,9 +121,9 @@ def test_a_stuck_run_that_wakes_up_is_fenced_and_tells_nothing(
     stuck.wake()
     assert isinstance(stuck.error, FencedPublisherError), (stuck.error, stuck.report)
     assert group.topic_state.hints[group.group_id] == standing
-    told = group.events(plan_id)
-    assert told["PUBLISHED"]["sequence"] == 1
-    assert "EXPIRED" not in told
+    recorded = group.events(plan_id)
+    assert recorded["PUBLISHED"]["sequence"] == 1
+    assert "EXPIRED" not in recorded
 
 
 def test_a_run_stuck_before_it_could_fence_puts_no_older_plan_over_a_newer_one(
@@ -146,8 +146,8 @@ def test_a_plan_that_a_person_rejected_meanwhile_is_not_published(
 
     plan_id = new_plan(group)
     stuck = Stuck(group, monkeypatch, publish, "ensure_hint_topic")
-    told = group.events(plan_id)["APPROVED"]
-    rejection = told | {"event": "REJECTED", "actor": "alice", "reason": "no", "at": datetime.now(UTC)}
+    recorded = group.events(plan_id)["APPROVED"]
+    rejection = recorded | {"event": "REJECTED", "actor": "alice", "reason": "no", "at": datetime.now(UTC)}
     append_plan_events(str(group.lake), [PlanEventRow(**rejection)])
     stuck.wake()
     assert stuck.report == PublishReport()

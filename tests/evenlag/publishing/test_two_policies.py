@@ -45,10 +45,10 @@ def test_the_log_names_a_hint_that_another_policy_has_published(
         assert publish(ours, 20) == (1, [])
         assert publish(ours, 19) == (2, [])
         for number, lake in ((3, theirs), (4, ours), (5, theirs)):
-            sequence, [told] = publish(lake, 20 - number)
+            sequence, [shown] = publish(lake, 20 - number)
             assert sequence == number
             assert (
-                f"sequence {number - 1} on {group.kafka.hint_topic}, that this lake has not recorded" in told
+                f"sequence {number - 1} on {group.kafka.hint_topic}, that this lake has not recorded" in shown
             )
     finally:
         group.close()

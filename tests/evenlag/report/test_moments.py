@@ -55,7 +55,7 @@ def root(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     return lake.paths.root
 
 
-def told(root: str, group: str = GROUP, **asked: Any) -> Report:
+def report_of(root: str, group: str = GROUP, **asked: Any) -> Report:
     return read_report(LakeReader(root), "c", group, **asked)
 
 
@@ -65,7 +65,7 @@ def marks(report: Report) -> list[tuple[str, datetime]]:
 
 
 def test_owners_are_drawn_up_to_the_last_snapshot(root: str) -> None:
-    timeline = told(root).timeline
+    timeline = report_of(root).timeline
     assert timeline is not None
     bars = {(each.partition, each.owner): (each.start, each.end, each.is_open) for each in timeline.intervals}
     end = after(FIFTH, 13)
@@ -81,7 +81,7 @@ def test_owners_are_drawn_up_to_the_last_snapshot(root: str) -> None:
 
 
 def test_hints_are_marked_by_kind_when_it_was_seen_and_after_what_they_caused(root: str) -> None:
-    report = told(root)
+    report = report_of(root)
     assert marks(report) == [
         ("published", after(SECOND, 40)),
         ("rebalance", after(THIRD, 10)),
@@ -98,7 +98,7 @@ def test_hints_are_marked_by_kind_when_it_was_seen_and_after_what_they_caused(ro
 
 
 def test_lag_is_shown_at_the_time_at_which_it_was_read(root: str) -> None:
-    report = told(root)
+    report = report_of(root)
     moments = tuple(after(slot, 11) for slot in SLOTS)
     assert report.observed.at == moments
     assert [at for at in moments if at not in report.replayed[0].at] == []
@@ -110,7 +110,7 @@ def test_lag_is_shown_at_the_time_at_which_it_was_read(root: str) -> None:
 
 
 def test_partly_known_lag_is_a_lower_bound(root: str) -> None:
-    report = told(root, until=after(FOURTH, 13))
+    report = report_of(root, until=after(FOURTH, 13))
     assert report.observed.lag_records == (1000, 1300, 650, 350)
     assert report.observed.num_unknown == (0, 0, 0, 1)
     assert (report.now.lag_records, report.now.num_unknown, report.now.unknown) == (350, 1, {"UNKNOWN": 1})
@@ -122,7 +122,7 @@ def test_partly_known_lag_is_a_lower_bound(root: str) -> None:
 
 @pytest.mark.parametrize("end", [after(SECOND, 120), after(THIRD, 5), after(THIRD, 12)])
 def test_what_came_after_the_end_is_left_out(root: str, end: datetime) -> None:
-    report = told(root, until=end)
+    report = report_of(root, until=end)
     # A snapshot that had not ended by then was not known.
     assert (report.since, report.until, report.num_snapshots) == (FIRST, SECOND, 2)
     assert report.finished_at == after(SECOND, 13)
@@ -142,11 +142,11 @@ def test_what_came_after_the_end_is_left_out(root: str, end: datetime) -> None:
 
 
 def test_a_day_that_goes_on_after_the_end_is_not_compared(root: str) -> None:
-    report = told(root, until=after(FOURTH, 20))
+    report = report_of(root, until=after(FOURTH, 20))
     assert {each.num_days for each in report.policies} == {1}
     assert report.reasons == ("2026-03-02 is left out: its simulation continues after the end of the period",)
-    assert {each.num_days for each in told(root).policies} == {2}
-    begun = told(root, until=after(FOURTH, 20), hours=0.1)
+    assert {each.num_days for each in report_of(root).policies} == {2}
+    begun = report_of(root, until=after(FOURTH, 20), hours=0.1)
     assert begun.policies == ()
     assert "is left out" in report_page(begun)
     assert [plan["status"] for plan in begun.plans] == ["APPROVED"]
@@ -154,7 +154,7 @@ def test_a_day_that_goes_on_after_the_end_is_not_compared(root: str) -> None:
 
 
 def test_a_group_without_commits_has_its_status_for_its_lag(root: str) -> None:
-    report = told(root, BARE)
+    report = report_of(root, BARE)
     assert (report.now.lag_records, report.now.unknown) == (None, {"NO_COMMIT": 4})
     page = report_page(report)
     assert "of 4 partitions not known: 4 NO_COMMIT" in page
@@ -166,9 +166,9 @@ def test_a_group_without_commits_has_its_status_for_its_lag(root: str) -> None:
 
 def test_a_period_without_a_snapshot_is_no_report_of_another(root: str) -> None:
     with pytest.raises(NothingToReportError, match=r"no snapshot of c was taken in the 1 hours up to"):
-        told(root, until=datetime(2026, 3, 5, tzinfo=UTC), hours=1)
+        report_of(root, until=datetime(2026, 3, 5, tzinfo=UTC), hours=1)
     with pytest.raises(NothingToReportError, match="there is no snapshot of c up to"):
-        told(root, until=datetime(2026, 2, 5, tzinfo=UTC))
+        report_of(root, until=datetime(2026, 2, 5, tzinfo=UTC))
     call = ["report", GROUP, "--lake", root, "--to", "2026-03-05", "--hours", "1"]
     done = CliRunner().invoke(app, call)
     assert done.exit_code == 4

@@ -206,8 +206,8 @@ def test_members_are_named_shortly_and_apart() -> None:
         }
     )
     members = ("app-1111", "app-2222", "lone-3333", "old-4444", "new-5555", "bare", "gone", None)
-    told = [names.of(member) for member in members]
-    assert told == ["app …1111", "app …2222", "lone", "pod-0", "pod-0", "bare", "gone", "nobody"]
+    shown = [names.of(member) for member in members]
+    assert shown == ["app …1111", "app …2222", "lone", "pod-0", "pod-0", "bare", "gone", "nobody"]
 
 
 def test_the_page_asks_nobody_for_anything_and_runs_nothing(page_file: Path) -> None:
@@ -236,21 +236,21 @@ def bare_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_a_lake_with_readings_only_says_what_to_run(bare_lake: Path) -> None:
-    told = read_report(LakeReader(str(bare_lake)), CLUSTER)
-    assert told.group_id == GROUP
-    assert told.timeline is None
-    assert told.change is not None
-    assert told.change.plan_id is None
-    page = report_page(told)
+    report = read_report(LakeReader(str(bare_lake)), CLUSTER)
+    assert report.group_id == GROUP
+    assert report.timeline is None
+    assert report.change is not None
+    assert report.change.plan_id is None
+    page = report_page(report)
     assert "has not been audited yet" in page
     assert "Nothing was compared on these days" in page
     assert "No plan was proposed in the period" in page
 
 
 def test_a_shorter_period_leaves_out_what_lies_before(report_lake: Path) -> None:
-    told = read_report(LakeReader(str(report_lake)), CLUSTER, GROUP, hours=0.5, until=slot(20))
-    assert (told.since, told.until, told.num_snapshots) == (slot(14), slot(20), 7)
-    assert [plan["plan_id"][0] for plan in told.plans] == ["b"]
+    report = read_report(LakeReader(str(report_lake)), CLUSTER, GROUP, hours=0.5, until=slot(20))
+    assert (report.since, report.until, report.num_snapshots) == (slot(14), slot(20), 7)
+    assert [plan["plan_id"][0] for plan in report.plans] == ["b"]
 
 
 def test_a_group_that_is_not_there_is_said(report_lake: Path) -> None:
@@ -321,13 +321,13 @@ def test_airflow_shows_a_cluster_to_its_readers_only(
 def test_lag_that_is_not_known_is_no_zero(spark: SparkSession, tmp_path: Path) -> None:
     with together(spark):
         write_seen(tmp_path, lag_of_last=None)
-    told = read_report(LakeReader(str(tmp_path)), CLUSTER, GROUP)
-    assert (told.now.lag_records, told.now.max_member_lag_records) == (None, None)
-    assert told.verdict.happened == "No plan was made in the period, the group was only observed."
-    assert told.observed.lag_records[-1] is None
-    assert told.change is not None
-    assert {member.before for member in told.change.members} == {None}
-    assert "Where the line breaks it was not known" in report_page(told)
+    report = read_report(LakeReader(str(tmp_path)), CLUSTER, GROUP)
+    assert (report.now.lag_records, report.now.max_member_lag_records) == (None, None)
+    assert report.verdict.happened == "No plan was made in the period, the group was only observed."
+    assert report.observed.lag_records[-1] is None
+    assert report.change is not None
+    assert {member.before for member in report.change.members} == {None}
+    assert "Where the line breaks it was not known" in report_page(report)
 
 
 def test_a_plan_without_an_outcome_has_nothing_after(
@@ -337,13 +337,13 @@ def test_a_plan_without_an_outcome_has_nothing_after(
     shutil.copytree(bare_lake, copy)
     with together(spark):
         write_planned(copy)
-    told = read_report(LakeReader(str(copy)), CLUSTER, GROUP, hours=0.2, until=slot(PLANNED + 1))
-    assert told.change is not None
-    assert told.change.plan_id == PLAN
-    assert all(member.after is None for member in told.change.members)
-    page = report_page(told)
+    report = read_report(LakeReader(str(copy)), CLUSTER, GROUP, hours=0.2, until=slot(PLANNED + 1))
+    assert report.change is not None
+    assert report.change.plan_id == PLAN
+    assert all(member.after is None for member in report.change.members)
+    page = report_page(report)
     assert "there is no lag after it" in page
-    assert (told.verdict.kind, told.verdict.evaluation) == ("plain", "")
-    assert told.verdict.happened.startswith(
+    assert (report.verdict.kind, report.verdict.evaluation) == ("plain", "")
+    assert report.verdict.happened.startswith(
         "Hint published and not followed yet at 12:40: it would take the most"
     )

@@ -43,7 +43,7 @@ EVALUATION: dict[str, Any] = {
 }
 
 
-def told(
+def verdict_of(
     change: LagChange | None,
     *,
     evaluation: dict[str, Any] | None = None,
@@ -65,7 +65,7 @@ def told(
 
 
 def test_a_followed_plan_says_from_what_to_what_and_what_was_predicted() -> None:
-    verdict = told(CHANGE)
+    verdict = verdict_of(CHANGE)
     assert verdict.happened == (
         "Plan followed at 15:52: the most loaded member went from 58,743 to 4,403 records of lag; "
         "predicted 15,433."
@@ -83,12 +83,12 @@ def test_a_plan_that_made_it_worse_is_not_praised() -> None:
     worse = replace(
         CHANGE, members=(MemberLag("c-0", 58_743, 15_433, 59_500), CHANGE.members[1]), total_after=60_000
     )
-    verdict = told(worse)
+    verdict = verdict_of(worse)
     assert verdict.kind == "warn"
     assert verdict.evaluation.startswith("It was not worth it so far: ")
     # A lag that fell with the traffic alone is no merit of the plan.
     drained = replace(worse, members=(MemberLag("c-0", 58_743, 100, 10_000),), total_after=10_000)
-    assert told(drained).kind == "warn"
+    assert verdict_of(drained).kind == "warn"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_plan_that_made_it_worse_is_not_praised() -> None:
     ],
 )  # fmt: skip
 def test_at_its_horizon_the_evaluation_decides(changes: dict[str, Any], kind: str, words: str) -> None:
-    verdict = told(CHANGE, evaluation=EVALUATION | changes)
+    verdict = verdict_of(CHANGE, evaluation=EVALUATION | changes)
     assert verdict.kind == kind
     assert words in verdict.evaluation
     starts = {
@@ -120,17 +120,17 @@ def test_at_its_horizon_the_evaluation_decides(changes: dict[str, Any], kind: st
 
 def test_lag_that_is_not_known_leaves_the_question_open() -> None:
     partly = replace(CHANGE, unknown_after=(2, 12))
-    verdict = told(partly)
+    verdict = verdict_of(partly)
     assert "to at least 4,403 records" in verdict.happened
     assert (verdict.kind, verdict.evaluation) == (
         "plain",
         "Whether it was worth it is open: some lag is not known.",
     )
-    verdict = told(WITHOUT_AFTER)
+    verdict = verdict_of(WITHOUT_AFTER)
     assert "the lag after is not known" in verdict.happened
     assert verdict.kind == "plain"
     none_left = replace(CHANGE, members=(MemberLag("c-0", 5, 3, 0),), total_before=5, total_after=0)
-    assert told(none_left).evaluation == "It was worth it so far: no lag is left."
+    assert verdict_of(none_left).evaluation == "It was worth it so far: no lag is left."
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_lag_that_is_not_known_leaves_the_question_open() -> None:
     ],
 )
 def test_each_other_fate_has_its_words(status: str, events: tuple[str, ...], kind: str, words: str) -> None:
-    verdict = told(replace(WITHOUT_AFTER, status=status), events=events, plan={"reason": "because"})
+    verdict = verdict_of(replace(WITHOUT_AFTER, status=status), events=events, plan={"reason": "because"})
     assert verdict.happened.startswith(words)
     assert verdict.happened.endswith(
         "the most loaded member from 58,743 to 15,433 records of lag with 3 moves."
@@ -162,17 +162,17 @@ def test_each_other_fate_has_its_words(status: str, events: tuple[str, ...], kin
 
 def test_a_plan_in_shadow_mode_says_that_nothing_is_published() -> None:
     shadow = replace(WITHOUT_AFTER, status="PROPOSED", moves=1)
-    verdict = told(shadow, plan={"mode": "shadow"}, events=())
+    verdict = verdict_of(shadow, plan={"mode": "shadow"}, events=())
     assert verdict.happened.startswith("Plan in shadow mode, which publishes nothing at 15:52: it would take")
     assert verdict.happened.endswith("with 1 move.")
 
 
 def test_the_other_plans_are_counted_and_days_have_dates() -> None:
-    verdict = told(CHANGE, others=("APPLIED", "REJECTED", None))
+    verdict = verdict_of(CHANGE, others=("APPLIED", "REJECTED", None))
     assert verdict.others == "The period has 4 plans: 2 followed, 1 rejected, 1 without an event."
     assert (
         "Plan followed on 2026-11-23 15:52:"
-        in told(replace(CHANGE, before_at=AT - timedelta(days=1))).happened
+        in verdict_of(replace(CHANGE, before_at=AT - timedelta(days=1))).happened
     )
 
 
@@ -191,11 +191,11 @@ def test_without_a_plan_the_last_decision_says_why(
     decision: str, reason: str | None, kind: str, words: str
 ) -> None:
     older = DecisionSummary("NO_CHANGE", 9, AT, "older")
-    verdict = told(None, decisions=(older, DecisionSummary(decision, 1, LATER, reason)))
+    verdict = verdict_of(None, decisions=(older, DecisionSummary(decision, 1, LATER, reason)))
     assert verdict.happened == (
         f"{words} The most loaded member has 4,403 of the group's 60,000 records of lag."
     )
     assert verdict.kind == kind
-    bound = told(None, now=replace(NOW, num_unknown=3)).happened
+    bound = verdict_of(None, now=replace(NOW, num_unknown=3)).happened
     assert bound.startswith("No plan was made in the period, the group was only observed.")
     assert "has at least 4,403 of" in bound

@@ -212,11 +212,11 @@ def test_what_a_killed_client_has_cached_is_uncached_and_what_a_live_one_has_sta
     log = connect_server.directory / "spark-connect.log"
     offset = log.stat().st_size
 
-    def told() -> str:
+    def tail() -> str:
         return log.read_text(encoding="utf-8")[offset:]
 
     def num_uncached() -> int:
-        found = re.findall(r"uncached (\d+) DataFrames of sessions that have ended", told())
+        found = re.findall(r"uncached (\d+) DataFrames of sessions that have ended", tail())
         return sum(map(int, found))
 
     (live, _), (dead, _) = (begin(connect_server.url, tmp_path / name, name) for name in ("live", "dead"))
@@ -226,8 +226,8 @@ def test_what_a_killed_client_has_cached_is_uncached_and_what_a_live_one_has_sta
         process.communicate(timeout=60)
         assert finish(work(connect_server.url, tmp_path / name))[0] == 0
         # The server looks for orphans every second: while it uncached the first, it saw the other one live.
-        wait_until(lambda number=number: num_uncached() >= number, what=told)  # type: ignore[misc]
-        assert num_uncached() == number, told()
+        wait_until(lambda number=number: num_uncached() >= number, what=tail)  # type: ignore[misc]
+        assert num_uncached() == number, tail()
 
 
 def test_an_attempt_that_still_runs_ends_when_its_repeat_begins(
@@ -316,11 +316,11 @@ def test_a_token_is_required_kept_secret_and_compared_and_a_stopped_server_leave
             (line,) = bad.stderr.splitlines()
             assert "refuses the token" in line
             assert "wrong-one" not in line
-        told = start_program(
+        record = start_program(
             url, WORK + _LIST_CONF, str(tmp_path / "lake"), "1", str(tmp_path / "began"), "",
             EVENLAG_SPARK_TOKEN=TOKEN,
         )  # fmt: skip
-        status, stdout, stderr = finish(told)
+        status, stdout, stderr = finish(record)
         assert status == 0, stderr
         assert "spark.sql.extensions" in stdout
         assert TOKEN not in stdout

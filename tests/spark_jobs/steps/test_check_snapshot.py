@@ -158,9 +158,9 @@ def test_checks_that_cannot_run_cost_no_snapshot_but_stop_planning(
 ) -> None:
     broken = replace(CHECKS[0], observed="made_up")
     monkeypatch.setattr(checking, "CHECKS", (broken, *CHECKS[1:]))
-    told = try_check_snapshot(snapshot(FIRST), WARN, "r", LATER)
-    assert told["checks"] == 0
-    assert "made_up" in told["unchecked"]
+    shown = try_check_snapshot(snapshot(FIRST), WARN, "r", LATER)
+    assert shown["checks"] == 0
+    assert "made_up" in shown["unchecked"]
     assert "made_up" in caplog.text
     with pytest.raises(QualityCheckError, match="made_up"):
         stop_reason(snapshot(FIRST), STOP, "r", LATER)

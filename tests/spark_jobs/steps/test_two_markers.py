@@ -57,8 +57,11 @@ def test_of_two_attempts_at_a_slot_the_first_marker_counts_and_the_other_s_lag_i
     total, largest = 1_720, 1_700
     done = CliRunner().invoke(app, ["lag", "--lake", lake.paths.root, "--json"])
     assert done.exit_code == 0, done.output
-    told = {group["group_id"]: group for group in json.loads(done.stdout)["groups"]}
-    assert (told["billing"]["lag_records"], told["billing"]["max_member_lag_records"]) == (total, largest)
+    content = {group["group_id"]: group for group in json.loads(done.stdout)["groups"]}
+    assert (content["billing"]["lag_records"], content["billing"]["max_member_lag_records"]) == (
+        total,
+        largest,
+    )
     report = read_report(reader, "c", "billing")
     assert (report.num_snapshots, report.now.lag_records, report.now.max_member_lag_records) == (
         1,

@@ -126,11 +126,14 @@ def test_a_partition_of_mixed_batches_is_one_bundle() -> None:
     expected = with_counts(plan_groups(lag, members, context()), lag, members)
     taken = [None if row["subscription"] is None else ",".join(row["subscription"]) for row in people]
     place = members.schema.get_field_index("subscription")
-    told = members.set_column(place, "subscription", pa.array(taken, pa.string()))
+    shown = members.set_column(place, "subscription", pa.array(taken, pa.string()))
     names = ["is_member", "group_id", *LAG_COLUMNS, *MEMBER_COLUMNS]
 
     def as_rows(rows: pa.Table, *, is_member: bool, known: Sequence[str]) -> pa.Table:
-        kinds = {**{field.name: field.type for field in (*lag.schema, *told.schema)}, "is_member": pa.bool_()}
+        kinds = {
+            **{field.name: field.type for field in (*lag.schema, *shown.schema)},
+            "is_member": pa.bool_(),
+        }
         columns = {name: rows[name] for name in ("group_id", *known)}
         columns["is_member"] = pa.repeat(is_member, rows.num_rows)
         return pa.table(
@@ -140,7 +143,7 @@ def test_a_partition_of_mixed_batches_is_one_bundle() -> None:
 
     rows = pa.concat_tables(
         [
-            as_rows(told, is_member=True, known=MEMBER_COLUMNS),
+            as_rows(shown, is_member=True, known=MEMBER_COLUMNS),
             as_rows(lag, is_member=False, known=LAG_COLUMNS),
         ]
     )
@@ -161,22 +164,22 @@ def test_what_nobody_foresaw_fails_alone_and_leaves_its_traceback(monkeypatch: p
 
     monkeypatch.setattr(group_planner, "plan_group", fail)
     answer = plan_groups(table(LAG, lags), table(MEMBERS, people), context())
-    told = decisions(answer)
-    name, reason = told.pop("group-5")
+    shown = decisions(answer)
+    name, reason = shown.pop("group-5")
     assert name == "FAILED"
     assert "unexpected KeyError: 'nobody foresaw it'; this is a bug in evenlag" in str(reason)
     (failed,) = [row["decided"] for row in answer.to_pylist() if row["group_id"] == "group-5"]
     assert "in fail\n" in failed["traceback"]
-    assert told == {group: said for group, said in expected.items() if group != "group-5"}
+    assert shown == {group: said for group, said in expected.items() if group != "group-5"}
 
 
 def test_rows_that_cannot_be_put_in_order_fail_their_group_alone() -> None:
     lags, people = snapshot()
     expected = decisions(plan_groups(table(LAG, lags), table(MEMBERS, people), context()))
     broken = [row | {"topic": None} if row["group_id"] == "group-7" else row for row in lags]
-    told = decisions(plan_groups(table(LAG, broken), table(MEMBERS, people), context()))
-    assert told.pop("group-7")[0] == "FAILED"
-    assert told == {group: said for group, said in expected.items() if group != "group-7"}
+    shown = decisions(plan_groups(table(LAG, broken), table(MEMBERS, people), context()))
+    assert shown.pop("group-7")[0] == "FAILED"
+    assert shown == {group: said for group, said in expected.items() if group != "group-7"}
 
 
 def test_a_partition_that_is_owned_but_not_subscribed_any_more_is_not_planned() -> None:

@@ -83,10 +83,10 @@ class ConnectWorker(Framework):
         url = f"{self._address}/connectors/{self.name}/status"
         try:
             with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  # the worker's own address
-                told: dict[str, Any] = json.load(answer)
+                content: dict[str, Any] = json.load(answer)
         except OSError:
             return []
-        return [told["connector"]["state"], *(task["state"] for task in told["tasks"])]
+        return [content["connector"]["state"], *(task["state"] for task in content["tasks"])]
 
     def wait_until_running(self) -> None:
         """Wait until the connector and all its tasks run."""

@@ -56,5 +56,7 @@ class SpringApplication(Framework):
 
     def wait_until_running(self) -> None:
         """Wait until each thread of the listener is in the group."""
-        told = "partitions assigned"
-        wait_until(lambda: self.read_log().count(told) >= self._num_tasks, what="the listener does not run")
+        message = "partitions assigned"
+        wait_until(
+            lambda: self.read_log().count(message) >= self._num_tasks, what="the listener does not run"
+        )

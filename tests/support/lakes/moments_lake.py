@@ -129,16 +129,16 @@ def write_planned(lake: Lake) -> None:
             for plan, slot in plans.items()
         ],
     )
-    told = [
+    shown = [
         head(slot) | {"plan_id": plan, "group_id": GROUP, "event": event, "actor": "policy", "at": slot}
         for plan, slot in plans.items()
         for event in ("PROPOSED", "APPROVED")
     ]
     outcome = head(THIRD) | {"plan_id": FOLLOWED, "group_id": GROUP}
-    told.append(
+    shown.append(
         outcome | {"event": "APPLIED", "actor": "observer", "at": after(THIRD, 13), "reason": "all of it"}
     )
-    write(lake, PLAN_EVENTS, [{name: row[name] for name in row if name != "slot"} for row in told])
+    write(lake, PLAN_EVENTS, [{name: row[name] for name in row if name != "slot"} for row in shown])
     write(
         lake,
         OUTCOMES,

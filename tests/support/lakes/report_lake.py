@@ -169,21 +169,21 @@ def write_planned(root: Path) -> None:
             for p in moved
         ],
     )
-    told = {"plan_id": PLAN, "snapshot_id": snapshot_id(PLANNED), "actor": "policy"}
+    values = {"plan_id": PLAN, "snapshot_id": snapshot_id(PLANNED), "actor": "policy"}
     refused = {"plan_id": REFUSED, "snapshot_id": snapshot_id(15), "actor": "gates", "at": slot(15)}
     write(
         root,
         PLAN_EVENTS,
         [
-            told | {"event": "PROPOSED", "at": slot(PLANNED)},
-            told | {"event": "APPROVED", "at": slot(PLANNED)},
-            told | {"event": "APPLIED", "at": slot(FOLLOWED), "reason": "every hinted partition is held"},
+            values | {"event": "PROPOSED", "at": slot(PLANNED)},
+            values | {"event": "APPROVED", "at": slot(PLANNED)},
+            values | {"event": "APPLIED", "at": slot(FOLLOWED), "reason": "every hinted partition is held"},
             refused | {"event": "PROPOSED"},
             refused | {"event": "REJECTED", "reason": f"cooldown: {HOSTILE}"},
         ],
     )
     published = {"event": "PUBLISHED", "at": slot(PLANNED) + timedelta(seconds=40), "sequence": 7}
-    write(root, PLAN_EVENTS, [told | published])
+    write(root, PLAN_EVENTS, [values | published])
     gate = {"plan_id": REFUSED, "snapshot_id": snapshot_id(15), "message": "within its limits"}
     write(
         root,

@@ -48,7 +48,7 @@ def report_html(names: Sequence[str]) -> str:
     marks = (Mark(_AT, "rebalance", next(turn)), Mark(_LATER, "hint", next(turn), "published"))
     lag = (_AT, _LATER), (9, 5), (4, 3)
     group = next(turn)
-    told = Report(
+    made = Report(
         cluster=next(turn),
         group_id=group,
         since=_AT,
@@ -72,7 +72,7 @@ def report_html(names: Sequence[str]) -> str:
         decisions=tuple(DecisionSummary(next(turn), 3, _AT, next(turn)) for _ in range(5)),
     )
     clusters = dict.fromkeys(names[:5], "?cluster=a")
-    return report_page(told, link_of=lambda group_id: f"?group={group_id}", clusters=clusters)
+    return report_page(made, link_of=lambda group_id: f"?group={group_id}", clusters=clusters)
 
 
 def _plan_row(turn: Iterator[str]) -> dict[str, Any]:

@@ -64,10 +64,10 @@ class Prometheus:
 
     def get(self, path: str, **query: str) -> Any:
         """Return the data of an answer of its API."""
-        told = urllib.parse.urlencode(query)
+        shown = urllib.parse.urlencode(query)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"{self.url}/api/v1/{path}?{told}", timeout=60) as answer:
+            with opener.open(f"{self.url}/api/v1/{path}?{shown}", timeout=60) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
             found = json.load(error)

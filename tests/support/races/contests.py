@@ -176,8 +176,8 @@ class Question(Contest):
         assert {plan_id for _, plan_id, _ in found} == {f"{group}-{writer}" for writer in range(WRITERS)}
         asked = [plan_id for state, plan_id, _ in found if state == "ASKED"]
         assert [plan_id for won, plan_id in answers if won] == asked
-        told = [reason for state, _, reason in found if state == "SHADOWED"]
-        assert all(f"plan {asked[0][:12]} of the group waits" in reason for reason in told)
+        shown = [reason for state, _, reason in found if state == "SHADOWED"]
+        assert all(f"plan {asked[0][:12]} of the group waits" in reason for reason in shown)
 
 
 class Decision(Contest):

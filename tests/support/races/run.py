@@ -56,20 +56,20 @@ def _run_kind(
 ) -> dict[str, Any]:
     contest = CONTESTS[kind](root, start)
     contest.prepare(num_races)
-    told: dict[int, dict[int, Any]] = {}
+    found: dict[int, dict[int, Any]] = {}
     for race in range(num_races):
         barrier.wait(_LONGEST_RACE_S)
         for _ in range(WRITERS):
             number, writer, error, answer = answers.get(timeout=_LONGEST_RACE_S)
             assert error is None, f"{kind} {race}: {error}"
-            told.setdefault(number, {})[writer] = answer
+            found.setdefault(number, {})[writer] = answer
     rows = read_rows(root, contest.table)
     faults = []
     for race in range(num_races):
         try:
-            contest.check(race, [told[race][writer] for writer in range(WRITERS)], rows)
+            contest.check(race, [found[race][writer] for writer in range(WRITERS)], rows)
         except AssertionError as error:
-            faults.append(f"{kind} {race}: {told[race]}: {error}")
+            faults.append(f"{kind} {race}: {found[race]}: {error}")
     assert faults == []
     return {
         "races": num_races,

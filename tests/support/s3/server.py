@@ -95,14 +95,14 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
         process = start_process([*command, "--properties", str(conf)], log=log, env=dict(os.environ))
     try:
 
-        def told() -> str:
+        def tail() -> str:
             return (folder / "s3.log").read_text(encoding="utf-8")
 
         def is_up() -> bool:
-            assert process.poll() is None, told()
+            assert process.poll() is None, tail()
             return _listens(port)
 
-        wait_until(is_up, what=told)
+        wait_until(is_up, what=tail)
         yield server
     finally:
         stop_process(process)

@@ -80,7 +80,7 @@ def clusters_of(lake: Path) -> list[str]:
 def summary(checks: Checks) -> str:
     """Return one line about the comparisons."""
     count, commands = checks.num_compared.total(), len({name.split(" --")[0] for name in checks.num_compared})
-    told = f"{count:,} values of {commands} commands compared with the lake"
+    message = f"{count:,} values of {commands} commands compared with the lake"
     if not checks.differences:
-        return f"{told}: all the same"
-    return f"{told}: {len(checks.differences):,} differ, first {checks.differences[0]}"
+        return f"{message}: all the same"
+    return f"{message}: {len(checks.differences):,} differ, first {checks.differences[0]}"

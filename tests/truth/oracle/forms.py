@@ -83,8 +83,8 @@ def as_on_page(value: Any) -> Any:
 
 def as_csv_text(value: str) -> str:
     """Escape what is hidden, and what a spreadsheet with semicolons or without would take for a formula."""
-    told = "".join(map(_visible, value))
-    parts = told.split(";")
+    message = "".join(map(_visible, value))
+    parts = message.split(";")
     return ";".join(f"'{part}" if part.lstrip(" '\"")[:1] in _FORMULA_SIGNS else part for part in parts)
 
 

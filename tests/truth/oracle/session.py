@@ -50,16 +50,16 @@ class Session:
 
     def ask(self, command: str, *arguments: str) -> Any:
         """Return the JSON output of a command; None, and a difference, if it fails."""
-        told = self._invoke(command, (*arguments, "--json"), exit_code=0)
-        return None if told is None else parse_json_strictly(told)
+        shown = self._invoke(command, (*arguments, "--json"), exit_code=0)
+        return None if shown is None else parse_json_strictly(shown)
 
     def printed(
         self, command: str, *arguments: str, is_whole: bool = False
     ) -> tuple[list[PrintedTable], str]:
         """Return the printed tables of a command, and its complete output."""
         limit = () if is_whole else self._limit(command)
-        told = self._invoke(command, (*arguments, *limit), exit_code=0) or ""
-        return parse_tables(told), told
+        shown = self._invoke(command, (*arguments, *limit), exit_code=0) or ""
+        return parse_tables(shown), shown
 
     def fails(self, command: str, *arguments: str, exit_code: int) -> None:
         """Compare the exit code of a command that must fail."""

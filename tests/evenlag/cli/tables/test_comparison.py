@@ -124,14 +124,14 @@ def test_what_was_measured_is_a_row_of_its_own(capsys: pytest.CaptureFixture[str
     assert (observed["measured_mean_lag_records"], observed["measured_unknown_share"]) == (900.5, 0.125)
     console().print(policies_table("[bold]title", found, BY))
     lines = capsys.readouterr().out.splitlines()
-    told = {
+    shown = {
         name: next(line for line in lines if f" {name} " in line)
         for name in ("as it ran (replayed)", "as it ran (measured)")
     }
-    assert "50,463" in told["as it ran (replayed)"]
-    assert "≥ 58,743" in told["as it ran (measured)"]
-    assert "44 s" in told["as it ran (measured)"]
-    assert "≥ 44 s" not in told["as it ran (measured)"]
+    assert "50,463" in shown["as it ran (replayed)"]
+    assert "≥ 58,743" in shown["as it ran (measured)"]
+    assert "44 s" in shown["as it ran (measured)"]
+    assert "≥ 44 s" not in shown["as it ran (measured)"]
     (policy,) = (line for line in lines if "[red]range" in line)
     assert "not drained" in policy
     assert "≥ 2 s" in policy

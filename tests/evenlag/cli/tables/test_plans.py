@@ -8,7 +8,7 @@ from evenlag.cli.tables.plans import gate_values
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("reported", "shown"),
     [
         (("0.6364723706243521", "0.1"), ("0.6365", "0.1")),
         (("180.117246", "5"), ("180.1", "5")),
@@ -21,6 +21,6 @@ from evenlag.cli.tables.plans import gate_values
     ],
 )
 def test_numbers_are_rounded_only_as_far_as_they_stay_different(
-    told: tuple[str, str | None], shown: tuple[str, str]
+    reported: tuple[str, str | None], shown: tuple[str, str]
 ) -> None:
-    assert gate_values(*told) == shown
+    assert gate_values(*reported) == shown

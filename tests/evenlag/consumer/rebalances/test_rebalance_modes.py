@@ -38,7 +38,7 @@ def test_the_mode_follows_the_assignor_that_the_group_selected_last(
     assert not any(r.consumer._port.is_eager for r in runners)
     for runner in runners:
         wait_until(lambda each=runner: each.listener.knows() == each.held)  # type: ignore[misc]
-        runner.listener.told.clear()
+        runner.listener.calls.clear()
     # evenlag is selected, with range beside it: two phases, and what stays is never given up.
     generation = runners[0].generation
     had = [r.held for r in runners]
@@ -49,20 +49,20 @@ def test_the_mode_follows_the_assignor_that_the_group_selected_last(
     cluster.publish(cluster.payload(place(runners, topic, wanted)))
     wait_until(lambda: numbers(runners) == wanted)
     wait_until(lambda: is_settled(runners, NUM_PARTITIONS) and runners[0].generation >= generation + 2)
-    wait_until(lambda: [kind for kind, _ in runners[0].listener.told] == ["assigned"])
-    assert runners[1].listener.told == [("revoked", had[1] - {(topic, n) for n in keep})]
+    wait_until(lambda: [kind for kind, _ in runners[0].listener.calls] == ["assigned"])
+    assert runners[1].listener.calls == [("revoked", had[1] - {(topic, n) for n in keep})]
     # One that knows only range: what the others kept may be anybody's at once, so it is lost for them.
     had = [r.held for r in runners]
     for runner in runners:
-        runner.listener.told.clear()
+        runner.listener.calls.clear()
     plain = start(plain=[RangePartitionAssignor])
     trio = [*runners, plain]
     wait_until(lambda: is_settled(trio, NUM_PARTITIONS) and all(len(r.held) == 2 for r in trio))
     for runner, before in zip(runners, had, strict=True):
-        wait_until(lambda told=runner.listener.told: len(told) >= 2)  # type: ignore[misc]
-        assert runner.listener.told[:2] == [("lost", before), ("assigned", runner.held)]
+        wait_until(lambda calls=runner.listener.calls: len(calls) >= 2)  # type: ignore[misc]
+        assert runner.listener.calls[:2] == [("lost", before), ("assigned", runner.held)]
         assert runner.consumer._port.is_eager
-        runner.listener.told.clear()
+        runner.listener.calls.clear()
     # Range was selected last, so the next join gives all up first, in order; then evenlag is back, and with
     # it the hint, which is for these two.
     held = [r.held for r in runners]
@@ -71,9 +71,9 @@ def test_the_mode_follows_the_assignor_that_the_group_selected_last(
     for runner, before in zip(runners, held, strict=True):
         # A round that a late member had begun before may end first: it assigns what each has.
         ended = ("assigned", before)
-        wait_until(lambda told=runner.listener.told, old=ended: len([e for e in told if e != old]) >= 2)  # type: ignore[misc]
-        assert next(event for event in runner.listener.told if event != ended) == ("revoked", before)
-        assert all(kind != "lost" for kind, _ in runner.listener.told)
+        wait_until(lambda calls=runner.listener.calls, old=ended: len([e for e in calls if e != old]) >= 2)  # type: ignore[misc]
+        assert next(event for event in runner.listener.calls if event != ended) == ("revoked", before)
+        assert all(kind != "lost" for kind, _ in runner.listener.calls)
         assert not runner.consumer._port.is_eager
 
 

@@ -74,9 +74,9 @@ def test_an_account_is_no_user_of_airflow_and_a_name_is_no_id() -> None:
 
 @pytest.mark.parametrize(("rule", "word"), [("airflow", "only through Airflow"), ("refuse", "not at all")])
 def test_a_policy_may_keep_the_command_from_deciding(rule: str, word: str) -> None:
-    told = refusal(Actor("account:ada", Channel.COMMAND), "billing", cluster="mobile", rule=rule)
-    assert told is not None
-    assert word in told
+    shown = refusal(Actor("account:ada", Channel.COMMAND), "billing", cluster="mobile", rule=rule)
+    assert shown is not None
+    assert word in shown
     by_airflow = Actor.of_airflow({"id": "ada", "name": "ada"}, sent_by_command())
     assert by_airflow.channel is Channel.COMMAND
     assert refusal(by_airflow, "billing", cluster="mobile", rule=rule) is None

@@ -102,11 +102,11 @@ def test_each_refusal_is_one_line_with_its_exit_code_and_without_the_token(
     _Handler.status, _Handler.content = status, content
     with pytest.raises(JobError) as caught:
         answer_request(AirflowRest(server, TOKEN), REQUEST, approve=False, reason="no")
-    told = str(caught.value)
-    assert (caught.value.exit_code, message in told) == (exit_code, True), told
-    assert len(told) < 400
-    assert "\n" not in told
-    assert TOKEN not in told
+    text = str(caught.value)
+    assert (caught.value.exit_code, message in text) == (exit_code, True), text
+    assert len(text) < 400
+    assert "\n" not in text
+    assert TOKEN not in text
     # No redirect carries it elsewhere.
     assert [path for _, path, *_ in _Handler.seen if path == "/elsewhere"] == []
 

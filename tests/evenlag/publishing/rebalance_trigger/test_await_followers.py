@@ -191,8 +191,8 @@ def test_the_time_of_classic_groups_runs_while_coordinators_are_asked(
         PublishedPlan({"group_id": name, "group_type": kind, "payload": HINT.encode().decode()}, 1, now, now)
         for name, kind in (("classic", "classic"), ("brokers", "consumer"))
     ]
-    told = publish._await_groups(None, SETTINGS, published)
-    assert told == {"brokers": "not yet", "classic": "nor this"}
+    shown = publish._await_groups(None, SETTINGS, published)
+    assert shown == {"brokers": "not yet", "classic": "nor this"}
     assert seen == [("brokers", -1.0), ("classic", left_s)]
     never = SETTINGS.model_copy(update={"temporary_member_after_s": None})
     assert publish._await_groups(None, never, published) == {}

@@ -90,9 +90,9 @@ def test_a_rebalance_that_is_over_before_it_leaves_costs_one_more(
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(scene.ask)
         wait_until(lambda: scene.member.heartbeat() == REBALANCE_IN_PROGRESS)
-        told = scene.member.join().members
-        assert asking.result() in {each.member_id for each in told}
-        assert len(told) == 2
+        shown = scene.member.join().members
+        assert asking.result() in {each.member_id for each in shown}
+        assert len(shown) == 2
     assert scene.rejoin() == [scene.member.member_id]
     assert scene.member.generation == before + 2
 
@@ -156,8 +156,8 @@ def test_it_does_not_join_a_rebalance_that_has_begun_meanwhile(
         with pytest.raises(NotAskedError, match="the group is PreparingRebalance"):
             scene.ask()
         assert scene.member.leave(ids[0]) == UNKNOWN_MEMBER_ID
-        told = scene.rejoin()
-    assert sorted(told) == sorted([scene.member.member_id, other.member_id])
+        shown = scene.rejoin()
+    assert sorted(shown) == sorted([scene.member.member_id, other.member_id])
 
 
 def test_the_readers_of_groups_do_not_show_it(scene: Scene) -> None:

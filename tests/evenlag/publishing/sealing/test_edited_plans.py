@@ -259,8 +259,8 @@ def test_a_user_cannot_approve_a_plan_that_was_edited_and_it_is_rejected(
         ("PROPOSED", "planner"),
         ("REJECTED", "evenlag"),
     ]
-    told = f"plan {plan_id[:12]} is not as it was sealed: its row of plans"
-    assert alerts(root)[WAITING].startswith(told)
+    message = f"plan {plan_id[:12]} is not as it was sealed: its row of plans"
+    assert alerts(root)[WAITING].startswith(message)
 
 
 def test_what_lies_in_the_lake_before_decide_is_not_sealed_by_it(

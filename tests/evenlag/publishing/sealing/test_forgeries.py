@@ -298,9 +298,9 @@ def forge(
         if window.is_short:
             continue
         reported = " ".join(alerts(root).values())
-        told = {group for group in edits if lake.plans[group][:12] in reported}
+        shown = {group for group in edits if lake.plans[group][:12] in reported}
         wanted = expected(edits, lake)
-        missing = wanted - told if window.start == 1 else wanted - told - outcome.values.keys()
+        missing = wanted - shown if window.start == 1 else wanted - shown - outcome.values.keys()
         tally.unreported.extend(f"{edits[group].forgery} {window} {group}" for group in sorted(missing))
     return tally
 

@@ -94,9 +94,9 @@ def test_a_sealed_plan_is_published_and_signed_and_an_edited_one_is_not(
     with pytest.raises(HintSignatureError):
         decode_hint(value, group_id=group.group_id, group_key=b"another key")
     # Which key signed is on record, and is no secret.
-    told = group.events(plan)["PUBLISHED"]["signing_key_id"]
-    assert told == key_id(MASTER.encode())
-    assert MASTER not in str(told)
+    event = group.events(plan)["PUBLISHED"]["signing_key_id"]
+    assert event == key_id(MASTER.encode())
+    assert MASTER not in str(event)
 
 
 def test_one_forgery_of_each_kind_publishes_nothing_but_what_was_approved(group: LiveGroup) -> None:

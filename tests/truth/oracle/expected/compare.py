@@ -244,15 +244,15 @@ def _cells(row: Row) -> list[str]:
 
 
 def _measured_cells(row: Row) -> list[str]:
-    def told(text: str, unknown: Any) -> str:
+    def tail(text: str, unknown: Any) -> str:
         return f"≥ {text}" if unknown and text != UNKNOWN else text
 
     return [
         MEASURED_SHOWN,
         "",
         UNKNOWN,
-        told(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
-        told(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),
-        told(number(row["measured_max_lag_records"]), row["unknown_lags"]),
+        tail(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
+        tail(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),
+        tail(number(row["measured_max_lag_records"]), row["unknown_lags"]),
         *[UNKNOWN] * 6,
     ]

@@ -130,10 +130,10 @@ def _problems(parts: Sequence[Row], people: Sequence[Row]) -> Row:
     found: Row = {}
     for fact, names in errors.items():
         name = f"{fact}_problem"
-        told = sorted({row[name] for row in parts if row.get(name)})
+        shown = sorted({row[name] for row in parts if row.get(name)})
         first = ([row[each] for each in names if row.get(each)][:1] for row in people)
-        told += sorted({error for some in first for error in some})
-        found[name] = told[0] if told else None
+        shown += sorted({error for some in first for error in some})
+        found[name] = shown[0] if shown else None
     return found
 
 
@@ -188,14 +188,14 @@ def count_unknown(lag: Iterable[Row]) -> int:
     return sum(row["lag_records"] is None for row in lag)
 
 
-def at_least(told: str, num_unknown: float | None) -> str:
+def at_least(message: str, num_unknown: float | None) -> str:
     """Return a number, marked as a lower bound if something is unknown."""
-    return f"≥ {told}" if num_unknown and told != "-" else told
+    return f"≥ {message}" if num_unknown and message != "-" else message
 
 
-def bounded(told: str, bound: str | None) -> str:
+def bounded(message: str, bound: str | None) -> str:
     """Return a lag, marked if it is a bound."""
-    return f"{'≤' if bound == 'UPPER' else '≥'} {told}" if bound and told != "-" else told
+    return f"{'≤' if bound == 'UPPER' else '≥'} {message}" if bound and message != "-" else message
 
 
 def bounded_time(row: Row) -> str:

@@ -215,8 +215,8 @@ def _check_diff(
     printed = tables[0].rows if tables else None
     session.same(DIFF, f"printed {' '.join(arguments)}", printed, [_diff_cells(row) for row in rows])
     counted = f"{len(rows)} of {len(everything)} partitions" if rows else f"all {len(everything)} the same"
-    told = tables[0].caption[: len(counted)] if tables else None
-    session.same(DIFF, f"caption of {' '.join(arguments)}", told, counted)
+    reported = tables[0].caption[: len(counted)] if tables else None
+    session.same(DIFF, f"caption of {' '.join(arguments)}", reported, counted)
     if rows and session.is_first(DIFF):
         session.same(DIFF, " ".join(arguments), session.ask(DIFF, *arguments), expected)
         compare_exports(session, DIFF, arguments, rows)

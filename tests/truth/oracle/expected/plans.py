@@ -61,7 +61,7 @@ def _check_list(
     if shown is None:
         return
     pairs = zip_longest(expected, shown["plans"])
-    plans = [with_nulls(row, told or {}) for row, told in pairs if row is not None]
+    plans = [with_nulls(row, recorded or {}) for row, recorded in pairs if row is not None]
     wanted = {"cluster": session.rows.cluster, "plans": plans, "without_plan": without}
     session.same(COMMAND, " ".join(arguments), shown, wanted)
     if "--days" in arguments and "10000" not in arguments:
@@ -221,7 +221,7 @@ def _check_plan(session: Session, plan: Row) -> None:
     shown["moves"] = sorted(shown["moves"], key=_place)
     shown["gates"] = sorted(shown["gates"], key=lambda row: row["gate"])
     pairs = zip_longest(events, shown["events"])
-    whole = [with_nulls(row, told or {}) for row, told in pairs if row is not None]
+    whole = [with_nulls(row, recorded or {}) for row, recorded in pairs if row is not None]
     expected: Row = {"events": whole, "gates": gates, "moves": moves}
     for name, row in (("plan", plan), ("outcome", outcome), ("score", score)):
         expected[name] = with_nulls(row, shown[name] or {}) if row else None
@@ -251,9 +251,14 @@ def _place(row: Row) -> tuple[Any, ...]:
 
 def _gate_cells(row: Row) -> list[str]:
     passed = "yes" if row["passed"] else "NO"
-    told = [row["observed"] or "", row["allowed"] or ""]
-    shown = [_rounded(text) for text in told]
-    return [row["gate"], passed, *(told if len(set(shown)) < len(set(told)) else shown), row["message"]]
+    reported = [row["observed"] or "", row["allowed"] or ""]
+    shown = [_rounded(text) for text in reported]
+    return [
+        row["gate"],
+        passed,
+        *(reported if len(set(shown)) < len(set(reported)) else shown),
+        row["message"],
+    ]
 
 
 def _rounded(text: str) -> str:
@@ -310,8 +315,8 @@ def at_least_of(value: float | None, unknown: int | None, of_all: int | None) ->
     """Return a number as text, with the number of unknown partitions."""
     if not unknown:
         return number(value)
-    told = "-" if value is None else f"at least {number(value)}"
-    return f"{told} ({_unknown_of(unknown, of_all)})"
+    message = "-" if value is None else f"at least {number(value)}"
+    return f"{message} ({_unknown_of(unknown, of_all)})"
 
 
 def _exact_of(value: float | None, unknown: int | None, of_all: int | None) -> str:

@@ -72,15 +72,15 @@ def check_page(
     if period is None or not period.of_group("lag"):
         session.fails(COMMAND, *arguments, exit_code=4)
         return
-    told = session.ask(COMMAND, *arguments)
-    if told is None:
+    shown = session.ask(COMMAND, *arguments)
+    if shown is None:
         return
     html = path.read_text(encoding="utf-8")
     name = f"{group_id} up to {end}" if end else group_id
-    session.same(COMMAND, f"{name}: group", told["group_id"], group_id)
+    session.same(COMMAND, f"{name}: group", shown["group_id"], group_id)
     compare = _Comparison(session, period, parse_page(html), name)
-    compare.head(told)
-    compare.verdict(told)
+    compare.head(shown)
+    compare.verdict(shown)
     compare.headline()
     compare.plans()
     compare.gates()
@@ -104,13 +104,13 @@ class _Comparison:
         found = [table for name, table in self._page.tables.items() if name.startswith(caption)]
         return found[0].rows if found else []
 
-    def head(self, told: Row) -> None:
+    def head(self, reported: Row) -> None:
         """Compare the period, and displayed with machine-readable times."""
         period = self._period
         num_snapshots = len({row["snapshot_id"] for row in period.of_group("lag")})
         since, until = period.snapshots[0]["slot"], period.newest["slot"]
-        self._same("period", [told["since"], told["until"]], [since, until])
-        self._same("snapshots", told["num_snapshots"], num_snapshots)
+        self._same("period", [reported["since"], reported["until"]], [since, until])
+        self._same("snapshots", reported["num_snapshots"], num_snapshots)
         # A browser collapses whitespace.
         title = " ".join(f"{period.group_id} on {period.rows.cluster}".split())
         self._same("title", self._page.title, title)
@@ -123,13 +123,13 @@ class _Comparison:
         shown = [text for _, text in self._page.times]
         self._same("moments", shown, [machine[:19].replace("T", " ") for machine, _ in self._page.times])
 
-    def verdict(self, told: Row) -> None:
+    def verdict(self, shown: Row) -> None:
         """Compare the first line: what happened to which plan, and the lag of the most loaded member."""
         expected = expected_verdict(self._period)
         for text in expected.parts:
             self._same(f"verdict has {text!r}", text in self._page.verdict, True)
         self._same("color of the verdict", self._page.verdict_kind, expected.kind)
-        self._same("verdict of the command", " ".join(told["verdict"].split()), self._page.verdict)
+        self._same("verdict of the command", " ".join(shown["verdict"].split()), self._page.verdict)
 
     def headline(self) -> None:
         """Compare the large numbers."""
@@ -223,8 +223,8 @@ class _Comparison:
             known = [total for rows in owned.values() if (total := known_sum(rows)) is not None]
             unknown = count_unknown(lag)
             sums = (known_sum(lag) if lag else 0, max(known, default=None))
-            told = [at_least(number(value), unknown) for value in sums]
-            expected.append([page_moment(snapshot["end_read_at"]), *told, number(unknown)])
+            shown = [at_least(number(value), unknown) for value in sums]
+            expected.append([page_moment(snapshot["end_read_at"]), *shown, number(unknown)])
         self._same("lag over time", self._table("Measured lag"), expected[:_MAX_ROWS])
 
     def _replays(self) -> list[Row]:
@@ -246,8 +246,8 @@ class _Comparison:
                 f"{percent(error[f'{name}_error'])} ({number(error[f'{name}_error_records'])} records)"
                 for name in ("median", "p95")
             )
-            told = f"by {median} at the median and {p95} at the 95th"
-            self._same("error of the model", any(told in text for text in self._page.captions), True)
+            message = f"by {median} at the median and {p95} at the 95th"
+            self._same("error of the model", any(message in text for text in self._page.captions), True)
         self._same("lag by policy", self._table("Lag of the group by candidate"), self._peaks())
 
     def _peaks(self) -> list[list[str]]:
@@ -265,8 +265,8 @@ class _Comparison:
                 if first <= at <= last
             ]
             if points:
-                told = [number(value) for value in (points[0], max(points), points[-1])]
-                found.append([OBSERVED_SHOWN if policy == OBSERVED else policy, *told])
+                shown = [number(value) for value in (points[0], max(points), points[-1])]
+                found.append([OBSERVED_SHOWN if policy == OBSERVED else policy, *shown])
         return found
 
     def change(self, html: str) -> None:
@@ -282,8 +282,8 @@ class _Comparison:
             self._same("read at", f"read at {moment(at)}" in caption.replace("Read", "read"), True)
         if change.plan is not None:
             plan = change.plan
-            told = f"Plan {plan['plan_id'][:SHORT_ID]} ({plan['status']}) moves {number(plan['moves'])} "
-            self._same("caption of the change", caption[: len(told)], told)
+            message = f"Plan {plan['plan_id'][:SHORT_ID]} ({plan['status']}) moves {number(plan['moves'])} "
+            self._same("caption of the change", caption[: len(message)], message)
         drawn = bars(pictures(html)[0])
         names = ("--before", "--predicted", "--after")
         lengths = [bar.right - bar.left for name in names for bar in drawn if bar.colour == name]

@@ -36,8 +36,8 @@ def check_tables(session: Session) -> None:
             size = sum(
                 p.stat().st_size for p in (lake / check["table_name"] / LOG_FOLDER).iterdir() if p.is_file()
             )
-            told = f"{commits:,} commits since the last checkpoint, {size / _MB:,.1f} MB"
-            session.same(COMMAND, f"log of {check['table_name']}", check["observed"], told)
+            message = f"{commits:,} commits since the last checkpoint, {size / _MB:,.1f} MB"
+            session.same(COMMAND, f"log of {check['table_name']}", check["observed"], message)
     tables, _ = session.printed(COMMAND)
     printed = {row[0]: row[1:6] for row in tables[0].rows} if tables else None
     session.same(COMMAND, "printed", printed, {name: _cells(row) for name, row in expected.items()})

@@ -141,8 +141,8 @@ def _evaluated(period: Period, change: Change) -> tuple[str, str]:
             f"the most loaded member had {number(evaluation['max_member_lag_actual_records'])} records of lag"
         )
         words = "It was worth it" if paid_off else "It was not worth it"
-        told = f"{words}: {duration(evaluation['scored_after_ms'])} after publishing, {lag}"
-        return told, "good" if paid_off else "warn"
+        message = f"{words}: {duration(evaluation['scored_after_ms'])} after publishing, {lag}"
+        return message, "good" if paid_off else "warn"
     return _so_far(period, change)
 
 
@@ -162,8 +162,8 @@ def _so_far(period: Period, change: Change) -> tuple[str, str]:
     if not total_before or not before:
         return "there was no lag before", "plain"
     was, share = before / total_before, after / total_after
-    told = f"share of the group's lag went from {percent(was)} to {percent(share)}."
-    return told, "good" if share < was or after <= predicted else "warn"
+    message = f"share of the group's lag went from {percent(was)} to {percent(share)}."
+    return message, "good" if share < was or after <= predicted else "warn"
 
 
 def _without_plan(period: Period) -> ExpectedVerdict:
@@ -173,5 +173,5 @@ def _without_plan(period: Period) -> ExpectedVerdict:
     newest = max(row["slot"] for row in decisions)
     kinds = {row["decision"] for row in decisions if row["slot"] == newest}
     words = {"NO_CHANGE": "No plan was needed in the period", "BREACH": "No plan yet"}
-    told = {words.get(kind, "The group could not be planned") for kind in kinds}
-    return ExpectedVerdict((min(told),), "plain" if kinds <= set(words) else "warn")
+    shown = {words.get(kind, "The group could not be planned") for kind in kinds}
+    return ExpectedVerdict((min(shown),), "plain" if kinds <= set(words) else "warn")
