@@ -24,7 +24,7 @@ from evenlag.cli.options import (
     ReasonOption,
 )
 from evenlag.cli.plans import the_plan
-from evenlag.cli.tables.plans import SHORT_ID
+from evenlag.cli.tables.plan_tables import SHORT_ID
 from evenlag.enums import CommandApprovals, PlanEvent
 from evenlag.errors import JobError, NothingThereError, UsageError
 from evenlag.formatting import decided_by

@@ -10,7 +10,7 @@ from evenlag.cli import option_types
 from evenlag.cli.console import console, print_json, status_text, table
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
-from evenlag.cli.tables.plans import SHORT_ID, gate_values, measures_table, move_table, plan_table
+from evenlag.cli.tables.plan_tables import SHORT_ID, gate_values, measures_table, move_table, plan_table
 from evenlag.context import find_cluster, find_lake
 from evenlag.errors import NothingThereError, UsageError
 from evenlag.formatting import (
@@ -19,7 +19,7 @@ from evenlag.formatting import (
     moment,
 )
 from evenlag.queries.clients import client_names, read_group_members
-from evenlag.queries.plans import event_order, groups_without_plan, plan_rows
+from evenlag.queries.plan_rows import event_order, groups_without_plan, plan_rows
 
 if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter

@@ -31,14 +31,14 @@ from evenlag.cli.options import (  # Typer reads them
     JsonOption,
     RemoteOption,
 )
-from evenlag.cli.tables.plans import plan_table
+from evenlag.cli.tables.plan_tables import plan_table
 from evenlag.enums import CycleStep
 from evenlag.errors import JobError, LakeError, UsageError
 from evenlag.formatting import at_least, moment, number
 from evenlag.job_events import CycleEnded, JobNotice, JobResult
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.queries.lag import total_lag
-from evenlag.queries.plans import no_plan_reason, plan_rows
+from evenlag.queries.plan_rows import no_plan_reason, plan_rows
 
 _DEFAULT_INTERVAL_S = 60.0
 _HEADINGS = ("groups", "lag", "change", "plans", "passed", "published", "took")

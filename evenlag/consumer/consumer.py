@@ -13,7 +13,7 @@ from evenlag.consumer._kafka_consumer import ConsumerPort
 from evenlag.consumer.assignor import HintAssignor
 from evenlag.consumer.cache import HintCache
 from evenlag.consumer.events import Reason
-from evenlag.consumer.metrics import register_metrics
+from evenlag.consumer.hint_metrics import register_metrics
 from evenlag.consumer.processed_offsets import ProcessedOffsets
 from evenlag.consumer.rejoin_requests import RejoinRequests
 from evenlag.consumer.watcher import DEFAULT_HINT_TOPIC, HintWatcher

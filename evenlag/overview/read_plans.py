@@ -11,7 +11,7 @@ from evenlag.enums import Outcome, PlanEvent
 from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_EVALUATIONS, PLAN_EVENTS, PLANS
 from evenlag.overview.model import LastHint, LastPlan
 from evenlag.publishing.approval_requests import open_requests
-from evenlag.queries.plans import last_events
+from evenlag.queries.plan_rows import last_events
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

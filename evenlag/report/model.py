@@ -230,7 +230,7 @@ class Report:
     policies, reasons: Simulated results in the order of the table, and why some could not be simulated.
     model_error: Error of the simulation of the real assignment; None: unknown.
     hints: Events of published hints in the period, oldest first.
-    plans: Rows of `evenlag.queries.plans.plan_rows`, newest first, as of the end of the period.
+    plans: Rows of `evenlag.queries.plan_rows.plan_rows`, newest first, as of the end of the period.
     num_by_event: Number of plan events in the period, by event.
     num_snapshots_left_out: Number of snapshots at the beginning of the requested period that were not read:
         it has too many rows.

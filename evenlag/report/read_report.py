@@ -9,7 +9,7 @@ from evenlag.errors import JobError
 from evenlag.formatting import moment
 from evenlag.lag.group_lag import LAG_COLUMNS
 from evenlag.queries.lag import MEMBER_COLUMNS
-from evenlag.queries.plans import plan_rows
+from evenlag.queries.plan_rows import plan_rows
 from evenlag.report.member_names import read_names
 from evenlag.report.model import DecisionSummary, GateSummary, GroupLag, Report
 from evenlag.report.read_events import count_events, read_group_events

@@ -43,7 +43,7 @@ from spark_jobs.steps.expectations import import_ahead
 from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.plans import (
+from spark_jobs.transforms.plan_frames import (
     assignments_here,
     build_plans,
     plan_here,

@@ -55,11 +55,11 @@ _FIRST: Final = {
     "evenlag/queries/comparisons.py": "compare",
     "evenlag/cli/compare.py": "compare",
     "evenlag/cli/export.py": "audit_adherence or compare",
-    "evenlag/queries/plans.py": "plans",
+    "evenlag/queries/plan_rows.py": "plans",
     "evenlag/cli/plans.py": "plans",
     "evenlag/report/": "report",
     "evenlag/cli/lake.py": "lake_status",
-    "evenlag/monitoring/metrics.py": "metrics",
+    "evenlag/monitoring/snapshot_metrics.py": "metrics",
     "evenlag/publishing/approval_page.py": "page_of_a_plan",
 }
 _ELSE_FIRST: Final = "answers and (lag or plans)"

@@ -13,7 +13,7 @@ from tests.truth.mutation import CLOCK, FILTER, JOIN, NULL, ORDER, SIDE, SNAPSHO
 from tests.truth.mutations_of_audit import MUTATIONS_OF_AUDIT
 
 _READER: Final = "evenlag/lake/reader.py"
-_PLAN_ROWS: Final = "evenlag/queries/plans.py"
+_PLAN_ROWS: Final = "evenlag/queries/plan_rows.py"
 _PLANS: Final = "evenlag/cli/plans.py"
 _LAG: Final = "evenlag/cli/lag.py"
 _LAG_ROWS: Final = "evenlag/queries/lag.py"
@@ -23,7 +23,7 @@ _REPORT_EVENTS: Final = "evenlag/report/read_events.py"
 _OUTPUT: Final = "evenlag/formatting.py"
 _EXPORT: Final = "evenlag/cli/export.py"
 _COMPARE: Final = "evenlag/queries/comparisons.py"
-_FIGURES: Final = "evenlag/monitoring/metrics.py"
+_FIGURES: Final = "evenlag/monitoring/snapshot_metrics.py"
 _TABLES: Final = "evenlag/cli/lake.py"
 _APPROVAL: Final = "evenlag/publishing/approval_page.py"
 
@@ -82,7 +82,7 @@ MUTATIONS: Final = (
     Mutation(
         "the lag of a move is its partition's number",
         JOIN,
-        "evenlag/cli/tables/plans.py",
+        "evenlag/cli/tables/plan_tables.py",
         'number(move["lag_records"]), *before',
         'number(move["partition"]), *before',
     ),

@@ -115,7 +115,7 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
 def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
     """Send new and resolved alerts to the notifier, and metrics to Airflow's metrics backend."""
     from evenlag.monitoring.alerts import find_changes, record_changes
-    from evenlag.monitoring.metrics import read_metrics
+    from evenlag.monitoring.snapshot_metrics import read_metrics
     from evenlag.policy.loader import load_policy
 
     now, (run_id, slot) = datetime.now(UTC), _run_and_slot()

@@ -12,7 +12,7 @@ from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.policy.settings import Pauses
 from evenlag.simulation.capacity import estimate_capacities
-from evenlag.simulation.metrics import model_error, time_lags_s
+from evenlag.simulation.replay_metrics import model_error, time_lags_s
 from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario
 from evenlag.simulation.simulate_group import score_group, simulate_group
 from evenlag.simulation.simulator import simulate

@@ -29,7 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def imported_from(archive: Path) -> str:
     """Import what plans groups with nothing on the path but the archive and this Python's packages."""
-    code = "import spark_jobs.transforms.plans as m, assignor_core; print(m.__file__, assignor_core.__file__)"
+    code = "import spark_jobs.transforms.plan_frames as m, assignor_core as c; print(m.__file__, c.__file__)"
     done = subprocess.run(
         [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(archive)!r}); {code}"],
         capture_output=True,

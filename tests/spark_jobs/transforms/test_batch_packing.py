@@ -18,7 +18,7 @@ from evenlag.planning import group_planner
 from evenlag.planning.plan_batch import plan_groups
 from evenlag.planning.plan_output import with_counts
 from spark_jobs.transforms.batch_packing import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
-from spark_jobs.transforms.plans import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
+from spark_jobs.transforms.plan_frames import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
 from tests.support.lakes.snapshots import member, plan_context
 
 if TYPE_CHECKING:

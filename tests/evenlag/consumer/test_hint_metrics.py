@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from evenlag.consumer import HintCache, Reason
-from evenlag.consumer.metrics import GROUP, register_metrics
+from evenlag.consumer.hint_metrics import GROUP, register_metrics
 from evenlag.consumer.watcher import HintWatcher
 from tests.evenlag.consumer.test_record_marks import loads
 

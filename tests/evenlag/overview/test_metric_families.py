@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from evenlag.lake.reader import LakeReader
-from evenlag.overview.metrics import render_metrics
+from evenlag.overview.metric_families import render_metrics
 from evenlag.overview.model import Drain, Overview
 from evenlag.overview.plan_counts import ClusterCounts, PlanRows, read_plan_rows
 from evenlag.overview.read_cluster import read_cluster

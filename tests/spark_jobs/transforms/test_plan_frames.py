@@ -16,7 +16,7 @@ from spark_jobs.runtime.session import sized_session
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.plans import (
+from spark_jobs.transforms.plan_frames import (
     assignments_here,
     build_plans,
     plan_here,
