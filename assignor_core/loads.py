@@ -22,7 +22,7 @@ from assignor_core.record import (
     check_signature,
     check_text,
     join_value,
-    parse_json,
+    read_envelope,
     read_fields,
     record_key,
     split_value,
@@ -52,7 +52,6 @@ MAX_LOAD_SUM = 2**52
 MAX_CLOCK_AHEAD_MS = 300_000
 """A time further in the future is not believed."""
 _KIND = "loads"
-_ENVELOPE_FIELDS = frozenset({"version", "kind", "hmac"})
 _HEAD = {"kind": _KIND, "version": LOADS_VERSION}
 
 
@@ -217,6 +216,11 @@ def decode_loads(
     cluster_id
         The cluster that the reader is connected to, if it knows.
 
+    Returns
+    -------
+    Loads
+        The loads, with `Loads.signed` as checked.
+
     Raises
     ------
     HintFormatError
@@ -227,25 +231,15 @@ def decode_loads(
         If it is for another group or cluster.
     """
     first, payload_bytes = split_value(value)
-    signature = _read_envelope(first)
+    head, signature = read_envelope(first, _HEAD)
+    check_number(head["version"], "envelope's version", low=LOADS_VERSION, high=LOADS_VERSION)
+    if head["kind"] != _KIND:
+        raise HintFormatError("the envelope's kind is not loads")
     if group_key is not None:
         check_signature(group_key, _HEAD, payload_bytes, signature)
     payload = LoadsPayload.decode(payload_bytes)
     check_payload_is_for(payload, group_id, cluster_id)
     return Loads(payload, payload_bytes, signed=group_key is not None)
-
-
-def _read_envelope(line: bytes) -> str | None:
-    content = parse_json(line, "envelope")
-    if not isinstance(content, dict) or set(content) != _ENVELOPE_FIELDS:
-        raise HintFormatError("the envelope is none of loads")
-    if content["kind"] != _KIND:
-        raise HintFormatError("the envelope's kind is not loads")
-    check_number(content["version"], "envelope's version", low=LOADS_VERSION, high=LOADS_VERSION)
-    signature = content["hmac"]
-    if not (signature is None or isinstance(signature, str)):
-        raise HintFormatError("the envelope's hmac is no text")
-    return signature
 
 
 def _encode_topics(loads: Mapping[str, Sequence[int | None]]) -> dict[str, list[int | None]]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Assignment, Group
 
-__all__ = ["Metrics", "count_moves", "drain_time_s", "measure", "member_counts", "member_lags"]
+__all__ = ["Metrics", "count_moves", "measure", "member_counts", "member_lags"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,24 @@ class Metrics:
 
 
 def member_counts(group: Group, assignment: Assignment) -> NDArray[np.int64]:
-    """Return how many partitions each member has: int64 [M]."""
+    """Return how many partitions each member has: int64 [M].
+
+    Parameters
+    ----------
+    group, assignment
+        The group, and int32 [P]: row → member index, -1 for none.
+    """
     return np.bincount(assignment[assignment >= 0], minlength=group.num_members).astype(np.int64)
 
 
 def member_lags(group: Group, assignment: Assignment) -> NDArray[np.int64]:
-    """Return how far each member is behind, in records: int64 [M], exact for any lags."""
+    """Return how far each member is behind, in records: int64 [M], exact for any lags.
+
+    Parameters
+    ----------
+    group, assignment
+        The group, and int32 [P]: row → member index, -1 for none.
+    """
     lag = np.zeros(group.num_members, dtype=np.int64)
     rows = np.flatnonzero((assignment >= 0) & (group.lag > 0))
     # bincount's weights are floats, exact below 2**53 only; add.at is not, and slow: choose by the sum.
@@ -65,6 +77,11 @@ def member_lags(group: Group, assignment: Assignment) -> NDArray[np.int64]:
 
 def measure(group: Group, assignment: Assignment) -> Metrics:
     """Return the numbers of one assignment. O(P + M log M).
+
+    Parameters
+    ----------
+    group, assignment
+        The group, and int32 [P]: row → member index, -1 for none.
 
     Examples
     --------
@@ -97,21 +114,10 @@ def count_moves(group: Group, assignment: Assignment) -> int:
     """Return how many partitions change hands: a row whose owner is a member is with another one, or none.
 
     Placing a free row is no move; taking one from an owner that does not subscribe to it any more is.
-    """
-    return int(((group.owner >= 0) & (group.owner != assignment)).sum())
-
-
-def drain_time_s(
-    group: Group, assignment: Assignment, capacity_records_per_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return how long each member takes for its lag at its capacity beyond what comes in, in seconds.
 
     Parameters
     ----------
-    capacity_records_per_s
-        [M] spare speed; with none (0 or less), a member that is behind never ends: infinite.
+    group, assignment
+        The group, and int32 [P]: row → member index, -1 for none.
     """
-    lags = member_lags(group, assignment).astype(np.float64)
-    spare = np.maximum(capacity_records_per_s, 0.0)
-    never = np.where(lags > 0, np.inf, 0.0)
-    return np.divide(lags, spare, out=never, where=spare > 0)
+    return int(((group.owner >= 0) & (group.owner != assignment)).sum())

@@ -25,10 +25,7 @@ _RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?(?:,|\Z)", re.ASCII)
 class PartitionSpans(Sequence[int]):
     """Ascending partition numbers, as large in memory as the text of their ranges.
 
-    Parameters
-    ----------
-    firsts, lasts
-        The first and the last number of each range, ascending; ranges neither overlap nor touch.
+    `firsts` and `lasts` are the ends of each range, ascending; ranges neither overlap nor touch.
 
     Examples
     --------
@@ -46,13 +43,7 @@ class PartitionSpans(Sequence[int]):
 
     @classmethod
     def of(cls, numbers: Iterable[int]) -> PartitionSpans:
-        """Return the ranges of partition numbers in any order.
-
-        Raises
-        ------
-        HintFormatError
-            If one is no partition number or is repeated.
-        """
+        """Return the ranges of partition numbers in any order; `HintFormatError` if one is repeated."""
         if isinstance(numbers, cls):
             return numbers
         if isinstance(numbers, range) and numbers.step == 1 and numbers and _is_plausible(numbers):
@@ -72,13 +63,7 @@ class PartitionSpans(Sequence[int]):
 
     @classmethod
     def parse(cls, text: object) -> PartitionSpans:
-        """Read ranges; only the text that ``str`` would give is taken.
-
-        Raises
-        ------
-        HintFormatError
-            If it is anything else.
-        """
+        """Read ranges; anything but the text that ``str`` would give raises `HintFormatError`."""
         if not isinstance(text, str):
             raise HintFormatError("a list of partition ranges is no text")
         firsts, lasts, position, before = array("q"), array("q"), 0, -2

@@ -108,6 +108,8 @@ def solve(
 
     Parameters
     ----------
+    problem
+        From `parse_problem` or `read_problem`.
     assignor
         Instead of the one that the problem names.
     to_the_end

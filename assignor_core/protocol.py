@@ -129,6 +129,11 @@ def settle(group: Group, assignor: Assignor, target: Assignment) -> Settled:
         The assignor of the group.
     target
         int32 [P], its first answer; not changed.
+
+    Returns
+    -------
+    Settled
+        The last assignment, after ten rounds at most.
     """
     if COOPERATIVE not in assignor.protocols:
         return Settled(target, 1)
@@ -143,7 +148,13 @@ def settle(group: Group, assignor: Assignor, target: Assignment) -> Settled:
 
 
 def next_round(group: Group, assignment: Assignment) -> Group:
-    """Return the group as it joins the next round: everybody holds, and truly claims, what it was handed."""
+    """Return the group as it joins the next round: everybody holds, and truly claims, what it was handed.
+
+    Parameters
+    ----------
+    group, assignment
+        The group in this round, and int32 [P], what its leader handed out.
+    """
     rows = np.flatnonzero(assignment >= 0)
     generation = int(group.claim_generation.max(initial=0)) + 1
     members = np.repeat(np.arange(group.num_members), np.diff(group.subscription_start))

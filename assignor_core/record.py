@@ -2,7 +2,7 @@
 
 A value is an envelope, a line feed and the payload's bytes, both canonical JSON (ADR 5). The bounds hold
 for hints and loads, in the encoder and in the decoder (ADR 67): whatever a decoder accepts is plausible
-and small enough to work with.
+and small enough to work with. Whatever breaks a rule raises `HintFormatError`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ __all__ = [
     "check_text",
     "join_value",
     "parse_json",
+    "read_envelope",
     "read_fields",
     "record_key",
     "sign",
@@ -80,13 +81,7 @@ def parse_json(data: bytes, what: str) -> object:
 
 
 def read_fields(data: bytes, required: Collection[str], optional: str) -> dict[str, Any]:
-    """Return the fields of a payload: all that are required, and one that may be there.
-
-    Raises
-    ------
-    HintFormatError
-        If the bytes are no JSON object with these fields.
-    """
+    """Return the fields of a payload: all that are required, and one that may be there."""
     content = parse_json(data, "payload")
     if not isinstance(content, dict) or set(content) - {optional} != set(required):
         raise HintFormatError(f"the payload's fields must be {list(required)}, and may be {optional}")
@@ -105,27 +100,26 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def record_key(prefix: str, group_id: str) -> bytes:
-    """Return the key of a group's record.
-
-    Raises
-    ------
-    HintFormatError
-        If the group id holds a lone surrogate: no broker has such a group.
-    """
+    """Return the key of a group's record."""
     try:
         return (prefix + group_id).encode("utf-8")
     except UnicodeEncodeError as error:
         raise HintFormatError(f"the group id {group_id!r:.80} has half a surrogate pair") from error
 
 
-def split_value(value: bytes) -> tuple[bytes, bytes]:
-    """Return the envelope and the payload of a record's value.
+def read_envelope(line: bytes, fields: Collection[str]) -> tuple[dict[str, Any], str | None]:
+    """Return the fields of an envelope without its signature, and the signature."""
+    content = parse_json(line, "envelope")
+    if not isinstance(content, dict) or set(content) != set(fields) | {"hmac"}:
+        raise HintFormatError(f"the envelope must be an object with the fields {sorted(fields)} and hmac")
+    signature = content.pop("hmac")
+    if not (signature is None or isinstance(signature, str)):
+        raise HintFormatError("the envelope's hmac is no text")
+    return content, signature
 
-    Raises
-    ------
-    HintFormatError
-        If it is too large or has one line only.
-    """
+
+def split_value(value: bytes) -> tuple[bytes, bytes]:
+    """Return the envelope and the payload of a record's value."""
     if len(value) > MAX_VALUE_BYTES:
         raise HintFormatError(
             f"{len(value)} bytes are more than the {MAX_VALUE_BYTES} that a record may have"
@@ -142,13 +136,7 @@ def sign(group_key: bytes, head: Mapping[str, Any], payload_bytes: bytes) -> str
 
 
 def join_value(head: Mapping[str, Any], payload_bytes: bytes, group_key: bytes | None) -> bytes:
-    """Return the value of a record: the envelope with its signature, a line feed, the payload's bytes.
-
-    Raises
-    ------
-    HintFormatError
-        If the payload holds a line feed (then it is not canonical), or the value is too large.
-    """
+    """Return the value of a record: the envelope with its signature, a line feed, the payload's bytes."""
     if b"\n" in payload_bytes:
         raise HintFormatError("the payload holds a line feed: it is not canonical")
     signature = None if group_key is None else sign(group_key, head, payload_bytes)
@@ -160,13 +148,7 @@ def join_value(head: Mapping[str, Any], payload_bytes: bytes, group_key: bytes |
 def check_signature(
     group_key: bytes, head: Mapping[str, Any], payload_bytes: bytes, signature: str | None
 ) -> None:
-    """Do nothing if a signature holds.
-
-    Raises
-    ------
-    HintSignatureError
-        If it is missing or does not.
-    """
+    """Raise `HintSignatureError` unless a signature is there and holds."""
     if signature is None:
         raise HintSignatureError("the record is not signed, and this reader asks for signatures")
     wanted = sign(group_key, head, payload_bytes)
@@ -176,13 +158,7 @@ def check_signature(
 
 
 def check_payload_is_for(payload: Any, group_id: str, cluster_id: str | None) -> None:
-    """Do nothing if a payload is for this group and, if it is known, this cluster.
-
-    Raises
-    ------
-    HintForeignError
-        If it is for another.
-    """
+    """Raise `HintForeignError` unless a payload is for this group and, if it is known, this cluster."""
     if payload.group_id != group_id:
         raise HintForeignError(f"the record is for group {payload.group_id!r:.80}, not {group_id!r:.80}")
     if cluster_id is not None and payload.cluster_id != cluster_id:
@@ -192,13 +168,7 @@ def check_payload_is_for(payload: Any, group_id: str, cluster_id: str | None) ->
 
 
 def check_number(number: object, what: str, *, low: int = 0, high: int = MAX_NUMBER) -> int:
-    """Return a whole number within its bounds.
-
-    Raises
-    ------
-    HintFormatError
-        If it is none, or out of them.
-    """
+    """Return a whole number within its bounds."""
     if type(number) is not int or not low <= number <= high:
         # Not the number itself: to write out a huge one takes long, and Python refuses it.
         shown = f"{number}" if type(number) is int and abs(number) < 2**64 else type(number).__name__
@@ -207,13 +177,7 @@ def check_number(number: object, what: str, *, low: int = 0, high: int = MAX_NUM
 
 
 def check_text(text: object, what: str, max_units: int = MAX_KEY_UNITS) -> str:
-    """Return a text of at most so many UTF-16 units, without a lone surrogate.
-
-    Raises
-    ------
-    HintFormatError
-        If it is none.
-    """
+    """Return a text of at most so many UTF-16 units, without a lone surrogate."""
     if not isinstance(text, str):
         raise HintFormatError(f"the {what} is no text")
     if text.isascii():
@@ -229,13 +193,7 @@ def check_text(text: object, what: str, max_units: int = MAX_KEY_UNITS) -> str:
 
 
 def check_common_fields(content: Mapping[str, Any]) -> None:
-    """Check the fields that hints and loads share: the three ids and the two limits.
-
-    Raises
-    ------
-    HintFormatError
-        If one is out of its bounds.
-    """
+    """Check the fields that hints and loads share: the three ids and the two limits."""
     for name, max_units in _MAX_UNITS.items():
         check_text(content[name], name, max_units)
     for name in ("count_slack", "max_moves"):
@@ -243,13 +201,7 @@ def check_common_fields(content: Mapping[str, Any]) -> None:
 
 
 def check_fingerprint(content: object) -> None:
-    """Do nothing if the content is a SHA-256 in lower-case hexadecimal.
-
-    Raises
-    ------
-    HintFormatError
-        If it is none.
-    """
+    """Raise `HintFormatError` unless the content is a SHA-256 in lower-case hexadecimal."""
     if not (isinstance(content, str) and _FINGERPRINT.fullmatch(content)):
         raise HintFormatError("the fingerprint is no SHA-256 in lower-case hexadecimal")
 

@@ -43,24 +43,8 @@ def records_until(consumer: Any, ends: Mapping[Any, int], *, stall_s: float) -> 
     No limit of time applies while reading makes progress, and the offsets limit how much is read: a topic
     that grows as fast as it is read does not hold the reader.
 
-    Parameters
-    ----------
-    consumer
-        A consumer with these partitions assigned.
-    ends
-        Where to end, by partition. Records after it may be yielded, too.
-    stall_s
-        How long no position may change, in seconds.
-
-    Yields
-    ------
-    list
-        The records of one poll; empty if there were none in time.
-
-    Raises
-    ------
-    TimeoutError
-        If no position has changed for as long.
+    `ends` is where to end, by partition of the consumer; records after it may be yielded, too. A poll without
+    records yields an empty list. `TimeoutError` if no position has changed for `stall_s` seconds.
     """
     before: dict[Any, int] = {}
     deadline = time.monotonic() + stall_s
@@ -83,14 +67,8 @@ def skip_compressed(consumer: Any, on_skip: Callable[[int, int], None]) -> None:
     """Make a consumer skip compressed batches.
 
     kafka-python decompresses a batch as a whole: one of 300 kB can become 300 MB. A fetcher looks up its
-    class of fetched records on itself, so one consumer can have another.
-
-    Parameters
-    ----------
-    consumer
-        The consumer.
-    on_skip
-        Called with partition and offset of each skipped batch, from within ``poll()``.
+    class of fetched records on itself, so one consumer can have another. `on_skip` gets
+    partition and offset of each skipped batch, from within ``poll()``.
     """
     # The only hook before decompression.
     fetcher = consumer._fetcher  # noqa: SLF001

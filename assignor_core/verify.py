@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Assignment, Group
 
-__all__ = ["Violation", "check_assignment", "find_violations", "has_improving_chain", "largest_count_gap"]
+__all__ = ["Violation", "check_assignment", "find_violations", "largest_count_gap"]
 
 _SHOWN = 3
 
@@ -97,7 +97,12 @@ def check_assignment(
     count_slack: int | None = None,
     complete: bool = True,
 ) -> None:
-    """Do nothing if an assignment keeps all rules; parameters as in `find_violations`.
+    """Do nothing if an assignment keeps all rules.
+
+    Parameters
+    ----------
+    group, assignment, max_moves, count_slack, complete
+        As for `find_violations`.
 
     Raises
     ------
@@ -112,7 +117,13 @@ def check_assignment(
 
 
 def largest_count_gap(group: Group, assignment: Assignment) -> int:
-    """Return the largest count_a - count_b such that a has a partition that b takes; 0 without any."""
+    """Return the largest count_a - count_b such that a has a partition that b takes; 0 without any.
+
+    Parameters
+    ----------
+    group, assignment
+        As for `find_violations`.
+    """
     counts = member_counts(group, assignment)
     placed = np.flatnonzero(assignment >= 0)
     if not len(placed):
@@ -127,49 +138,6 @@ def largest_count_gap(group: Group, assignment: Assignment) -> int:
         sizes = np.diff(group.subscription_start)
         np.minimum.at(least, group.subscription_topic, np.repeat(counts, sizes))
     return max(0, int((most - least)[group.row_topic[placed]].max()))
-
-
-def has_improving_chain(group: Group, assignment: Assignment) -> bool:
-    """Return whether partitions could be passed on along a chain of members to make counts more even.
-
-    No such chain is the certificate that the sum of squared counts is minimal. A chain leads from a
-    member to one with at least two partitions fewer. O(M * T + P).
-    """
-    counts = member_counts(group, assignment)
-    holds = np.zeros((group.num_topics, group.num_members), dtype=np.bool_)
-    placed = np.flatnonzero(assignment >= 0)
-    holds[group.row_topic[placed], assignment[placed]] = True
-    takes = group.subscribed.T
-    seen_member = np.zeros(group.num_members, dtype=np.bool_)
-    seen_topic = np.zeros(group.num_topics, dtype=np.bool_)
-    # From the least loaded on, everybody who can pass something on to it, once: the first that reaches
-    # a member is the smallest that it can reach.
-    for start in np.argsort(counts, kind="stable"):
-        if seen_member[start]:
-            continue
-        reached = _reaches(int(start), holds, takes, seen_member, seen_topic)
-        if int(counts[reached].max()) - int(counts[start]) >= 2:  # noqa: PLR2004 - a swap of 1 gains nothing
-            return True
-    return False
-
-
-def _reaches(
-    start: int,
-    holds: NDArray[np.bool_],
-    takes: NDArray[np.bool_],
-    seen_member: NDArray[np.bool_],
-    seen_topic: NDArray[np.bool_],
-) -> NDArray[np.int64]:
-    front = np.array([start], dtype=np.int64)
-    reached = [front]
-    seen_member[start] = True
-    while len(front):
-        topics = np.flatnonzero(takes[:, front].any(axis=1) & ~seen_topic)
-        seen_topic[topics] = True
-        front = np.flatnonzero(holds[topics].any(axis=0) & ~seen_member)
-        seen_member[front] = True
-        reached.append(front)
-    return np.concatenate(reached)
 
 
 def _find_unassigned(group: Group, assignment: Assignment) -> list[Violation]:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from assignor_core.algorithms.partition_classes import Classes
 
-__all__ = ["cut", "even_one_class", "even_out", "fill"]
+__all__ = ["even_one_class", "even_out", "lower_highest", "raise_lowest"]
 
 Counts = NDArray[np.int64]
 
 
-def fill(counts: Counts, amount: int) -> Counts:
+def raise_lowest(counts: Counts, amount: int) -> Counts:
     """Return the counts after `amount` more, each given to the least (of equals to the first)."""
     if amount == 0 or not len(counts):
         return counts.copy()
@@ -33,22 +33,17 @@ def fill(counts: Counts, amount: int) -> Counts:
     return filled
 
 
-def cut(counts: Counts, amount: int) -> Counts:
+def lower_highest(counts: Counts, amount: int) -> Counts:
     """Return the counts after `amount` fewer, each taken from the most (of equals from the last)."""
-    return -fill(-counts[::-1], amount)[::-1]
+    return -raise_lowest(-counts[::-1], amount)[::-1]
 
 
 def even_out(counts: Counts, free: int, count_slack: int) -> tuple[Counts, Counts]:
-    """Return how many each gives and gets so that counts differ by 1 + `count_slack` at most, moving fewest.
+    """Return int64 [M] given up and [M] newly got so that counts differ by 1 + `count_slack` at most.
 
     First the free ones fill the low. Then moves from the highest to the lowest, as few as bring the
     difference down: cutting k from the top and filling k into the bottom are each the best that k moves
     can do, so the least sufficient k is the least there is.
-
-    Returns
-    -------
-    tuple
-        int64 [M] given up, and int64 [M] newly got.
     """
     low, high = 0, int(counts.sum())
     while low < high:
@@ -57,8 +52,8 @@ def even_out(counts: Counts, free: int, count_slack: int) -> tuple[Counts, Count
             high = moves
         else:
             low = moves + 1
-    given = counts - cut(counts, low)
-    got = fill(counts, free + low) - counts
+    given = counts - lower_highest(counts, low)
+    got = raise_lowest(counts, free + low) - counts
     return given, got
 
 
@@ -73,4 +68,4 @@ def even_one_class(classes: Classes, count_slack: int) -> NDArray[np.int64]:
 
 
 def _gap(counts: Counts, free: int, moves: int) -> int:
-    return int(cut(counts, moves).max()) - int(fill(counts, free + moves).min())
+    return int(lower_highest(counts, moves).max()) - int(raise_lowest(counts, free + moves).min())

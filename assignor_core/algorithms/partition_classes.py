@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Assignment, Group
 
-__all__ = ["Classes", "classes_of", "deal_order", "give_out", "small_ints", "split_by_racks"]
+__all__ = [
+    "Classes",
+    "as_int16_if_fits",
+    "assignment_of_counts",
+    "classes_of",
+    "interleaved_by_topic",
+    "split_by_racks",
+]
 
 _INT16_MAX = 2**15 - 1
 
@@ -26,16 +33,8 @@ _INT16_MAX = 2**15 - 1
 class Classes:
     """The matrix form of a group.
 
-    Attributes
-    ----------
-    class_of_row
-        int32 [P]; -1 where nobody takes the topic.
-    eligible
-        bool [K, M].
-    size
-        int64 [K], how many partitions.
-    owned
-        int64 [K, M], how many of them a member holds that takes them.
+    `class_of_row` is int32 [P], -1 where nobody takes the topic; `size`, int64 [K], how many partitions a
+    class has; `owned`, int64 [K, M], how many of them a member holds that takes them.
     """
 
     class_of_row: NDArray[np.int32]
@@ -56,13 +55,10 @@ def classes_of(group: Group) -> Classes:
 
 
 def split_by_racks(group: Group, classes: Classes) -> tuple[Classes, NDArray[np.bool_]]:
-    """Split classes by the racks that hold a replica.
+    """Return classes split by the racks of replicas, and where members are far from them: bool [K, M].
 
-    Returns
-    -------
-    tuple
-        The finer classes, and bool [K, M], where a member is in none of the racks although some member of
-        the class is. A member without a rack reads from anywhere equally well.
+    A member is far if it is in none of the racks although some member of the class is. A member without a
+    rack reads from anywhere equally well.
     """
     if group.row_racks is None or group.member_rack is None:
         return classes, np.zeros(classes.eligible.shape, dtype=np.bool_)
@@ -88,29 +84,24 @@ def _with_counts(group: Group, class_of_row: NDArray[np.int32], eligible: NDArra
     return Classes(class_of_row, eligible, size, _count_owned(group, class_of_row, num_classes))
 
 
-def small_ints(values: NDArray[np.int32]) -> NDArray[np.int16] | NDArray[np.int32]:
+def as_int16_if_fits(values: NDArray[np.int32]) -> NDArray[np.int16] | NDArray[np.int32]:
     """Return the values as int16 if they fit: numpy then sorts by radix, ten times faster."""
     if len(values) and int(values.max()) <= _INT16_MAX and int(values.min()) >= -_INT16_MAX:
         return values.astype(np.int16)
     return values
 
 
-def deal_order(group: Group, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def interleaved_by_topic(group: Group, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return ascending rows in the order t0p0, t1p0, ..., t0p1, ...: neighbours are of different topics."""
-    return rows[np.argsort(small_ints(group.row_partition[rows]), kind="stable")]
+    return rows[np.argsort(as_int16_if_fits(group.row_partition[rows]), kind="stable")]
 
 
-def give_out(
+def assignment_of_counts(
     group: Group, classes: Classes, wanted: NDArray[np.int64], owners: Assignment | None = None
 ) -> Assignment:
-    """Return rows for counts: everybody keeps what it has of a class, up to the count wanted.
+    """Return an assignment with `wanted` partitions, int64 [K, M]: each member keeps what it has up to that.
 
-    Parameters
-    ----------
-    wanted
-        int64 [K, M]; each row adds up to the size of the class.
-    owners
-        int32 [P], who has what in the beginning; the live owners without it.
+    `owners`, int32 [P], has what in the beginning; the live owners without it.
     """
     assignment = (group.live_owner if owners is None else owners).copy()
     num_members = group.num_members
@@ -119,10 +110,10 @@ def give_out(
         assignment[_given_rows(group, classes, given)] = -1
     free = np.flatnonzero(assignment < 0)
     row_class = classes.class_of_row[free]
-    free = deal_order(group, free[row_class >= 0])
+    free = interleaved_by_topic(group, free[row_class >= 0])
     if len(wanted) > 1:
         row_class = classes.class_of_row[free]
-        free = free[np.argsort(small_ints(row_class), kind="stable")]
+        free = free[np.argsort(as_int16_if_fits(row_class), kind="stable")]
     got = np.maximum(wanted - classes.owned, 0)
     everybody = np.arange(num_members, dtype=np.int32)
     # Neighbours in the order go to one member: they are of different topics, so each topic spreads.
@@ -137,9 +128,9 @@ def _given_rows(group: Group, classes: Classes, given: NDArray[np.int64]) -> NDA
     held = np.flatnonzero(owner >= 0)
     cell = classes.class_of_row[held] * num_members + owner[held]
     losing = given.ravel()[cell] > 0
-    held = deal_order(group, held[losing])
+    held = interleaved_by_topic(group, held[losing])
     cell = classes.class_of_row[held] * num_members + owner[held]
-    order = np.argsort(small_ints(cell), kind="stable")
+    order = np.argsort(as_int16_if_fits(cell), kind="stable")
     held, cell = held[order], cell[order]
     counts = np.bincount(cell, minlength=given.size)
     from_end = np.cumsum(counts)[cell] - np.arange(len(cell))

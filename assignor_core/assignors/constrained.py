@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from assignor_core.algorithms.levels import even_one_class
-from assignor_core.algorithms.partition_classes import classes_of, give_out
+from assignor_core.algorithms.partition_classes import assignment_of_counts, classes_of
 from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, Assignor, Parameter
 from assignor_core.errors import SubscriptionsDifferError
 
@@ -54,7 +54,7 @@ class ConstrainedCooperativeStickyAssignor(Assignor):
         classes = classes_of(group)
         if not len(classes.size):
             return np.full(group.num_partitions, -1, dtype=np.int32)
-        return give_out(group, classes, even_one_class(classes, self.count_slack))
+        return assignment_of_counts(group, classes, even_one_class(classes, self.count_slack))
 
 
 def _difference(group: Group) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from assignor_core.algorithms.chains import balance
-from assignor_core.algorithms.levels import fill
-from assignor_core.algorithms.partition_classes import Classes, classes_of, give_out
+from assignor_core.algorithms.levels import raise_lowest
+from assignor_core.algorithms.partition_classes import Classes, assignment_of_counts, classes_of
 from assignor_core.assignors.base import COOPERATIVE, EAGER, Assignor
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ class FairAssignor(Assignor):
         classes = classes_of(group)
         fresh = Classes(classes.class_of_row, classes.eligible, classes.size, np.zeros_like(classes.owned))
         owners = np.full(group.num_partitions, -1, dtype=np.int32)
-        return give_out(group, fresh, _spread(fresh, np.zeros(group.num_members, dtype=np.int64)), owners)
+        return assignment_of_counts(
+            group, fresh, _spread(fresh, np.zeros(group.num_members, dtype=np.int64)), owners
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class FairestStickyAssignor(Assignor):
             np.zeros_like(classes.owned),
         )
         placed = _spread(free, classes.owned.sum(axis=0))
-        return give_out(group, classes, classes.owned + placed)
+        return assignment_of_counts(group, classes, classes.owned + placed)
 
 
 def _spread(classes: Classes, held: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -70,5 +72,5 @@ def _spread(classes: Classes, held: NDArray[np.int64]) -> NDArray[np.int64]:
         return balance(classes.owned, classes.eligible, classes.size, held=held)
     takers = np.flatnonzero(classes.eligible[0])
     spread = np.zeros_like(classes.owned)
-    spread[0, takers] = fill(held[takers], int(classes.size[0])) - held[takers]
+    spread[0, takers] = raise_lowest(held[takers], int(classes.size[0])) - held[takers]
     return spread

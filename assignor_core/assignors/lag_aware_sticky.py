@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from assignor_core.algorithms.load_bound import lower_bound
-from assignor_core.algorithms.load_retries import Found, judge, reconsider, try_heavy_moves
-from assignor_core.algorithms.load_search import LoadSearch
-from assignor_core.algorithms.load_start import place_free
+from assignor_core.algorithms.load_search import (
+    LoadSearch,
+    RankedAssignment,
+    lower_bound,
+    place_free_by_load,
+    ranked_assignment,
+    search_from_heavy_moves,
+    search_without_each_move,
+)
 from assignor_core.algorithms.partition_classes import classes_of
 from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, WHOLE_BELOW, Assignor, Parameter
 from assignor_core.errors import ProblemError
@@ -25,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LagAwareStickyAssignor", "LoadPlan"]
 
-_DOMINATES = 0.98
 # Where moves are scarce, neither the largest gain first nor the largest gain a move is always better: a
 # group of few partitions is planned with each, and the best plan taken.
 _THRIFTS = (1.0, 0.0)
@@ -52,8 +56,6 @@ class LoadPlan:
         A lower bound of it for any assignment: from eligible capacity, single partitions and pinned ones.
     count_excess
         By how much counts differ more than allowed because moves ran out; 0 when they do not.
-    dominating_row
-        The row that alone causes the bound, or -1. Rebalancing cannot reduce such a load.
     """
 
     assignment: Assignment
@@ -62,7 +64,6 @@ class LoadPlan:
     max_ratio: float
     bound: float
     count_excess: int
-    dominating_row: int
 
     @property
     def optimality_gap(self) -> float:
@@ -130,7 +131,13 @@ class LagAwareStickyAssignor(Assignor):
     def target(
         self, group: Group, *, load: NDArray[Any], capacity: NDArray[Any], pinned: NDArray[Any]
     ) -> Assignment:
-        """Return the assignment planned around the pinned rows; see `Assignor.target`."""
+        """Return the assignment planned around the pinned rows.
+
+        Parameters
+        ----------
+        group, load, capacity, pinned
+            As for `Assignor.target`.
+        """
         return self.plan(group, load=load, capacity=capacity, pinned=pinned).assignment
 
     def plan(
@@ -145,6 +152,8 @@ class LagAwareStickyAssignor(Assignor):
 
         Parameters
         ----------
+        group
+            Members, subscriptions, owners and lags; not changed.
         load
             [P], what each row adds to its member's load, none negative; the lag without it.
         capacity
@@ -166,33 +175,27 @@ class LagAwareStickyAssignor(Assignor):
         classes = classes_of(group)
         if not len(classes.size) or not group.num_partitions:
             nothing = np.full(group.num_partitions, -1, dtype=np.int32)
-            return LoadPlan(nothing, count_moves(group, nothing), 0.0, 0.0, 0.0, 0, -1)
+            return LoadPlan(nothing, count_moves(group, nothing), 0.0, 0.0, 0.0, 0)
         return self._plan(group, classes, loads, capacities, fixed)
 
     def _plan(
-        self,
-        group: Group,
-        classes: Classes,
-        load: NDArray[np.float64],
-        capacity: NDArray[np.float64],
-        pinned: NDArray[np.bool_],
+        self, group: Group, classes: Classes, load: NDArray[Any], capacity: NDArray[Any], pinned: NDArray[Any]
     ) -> LoadPlan:
-        start = place_free(group, classes, load, capacity)
+        start = place_free_by_load(group, classes, load, capacity)
         forced = count_moves(group, start)
         budget = group.num_partitions if self.max_moves is None else max(self.max_moves - forced, 0)
         held = start >= 0
         before = float((np.bincount(start[held], load[held], minlength=group.num_members) / capacity).max())
         allowed = 1 + self.count_slack
         is_small = group.num_partitions * group.num_members <= _SMALL
-        bound, row = lower_bound(group, classes, load, capacity, pinned)
+        bound = lower_bound(group, classes, load, capacity, pinned)
         # No plan is below the bound: where even that gains too little, there is nothing to look for.
         gains_too_little = bound * (1 - _ROUNDING) > before * (1 - self.min_gain)
         if self.min_gain > 0 and gains_too_little and largest_count_gap(group, start) <= allowed:
-            only = row if bound >= _DOMINATES * before else -1
-            return LoadPlan(start, forced, before, before, bound, 0, only)
+            return LoadPlan(start, forced, before, before, bound, 0)
         # What is left above the bound, then, is less than a single move has to bring.
         enough = bound + max(bound * _NEAR, self.min_gain * before)
-        best: Found | None = None
+        best: RankedAssignment | None = None
         for thrift in _THRIFTS if is_small and self.effort else _THRIFTS[:1]:
             search = LoadSearch(
                 group,
@@ -217,33 +220,27 @@ class LagAwareStickyAssignor(Assignor):
             max_ratio=best.rank[1][0],
             bound=bound,
             count_excess=best.rank[0],
-            dominating_row=row if row >= 0 and bound >= _DOMINATES * best.rank[1][0] else -1,
         )
 
-    def _search(self, search: LoadSearch, allowed: int, enough: float) -> Found:
+    def _search(self, search: LoadSearch, allowed: int, enough: float) -> RankedAssignment:
         begin = search.save()
         search.even_counts(allowed)
-        search.limits.gap = allowed
-        kept, kept_found = search.save(), judge(search, allowed)
+        search.max_gap = allowed
+        kept, kept_found = search.save(), ranked_assignment(search, allowed)
         kept_max = kept_found.rank[1][0]
         smallest = self.min_gain * kept_max
         search.improve(smallest)
-        found = judge(search, allowed)
+        found = ranked_assignment(search, allowed)
         if search.is_small and self.effort and found.rank[1][0] > enough:
-            found = reconsider(search, allowed, found, smallest)
-            found = try_heavy_moves(search, allowed, found, smallest, begin)
+            found = search_without_each_move(search, allowed, found, smallest)
+            found = search_from_heavy_moves(search, allowed, found, smallest, begin)
         if self.min_gain > 0 and found.rank[1][0] > kept_max * (1 - self.min_gain):
             search.restore(kept)
             return kept_found
         return found
 
 
-def _check_inputs(
-    group: Group,
-    load: NDArray[np.float64],
-    capacity: NDArray[np.float64],
-    pinned: NDArray[np.bool_],
-) -> None:
+def _check_inputs(group: Group, load: NDArray[Any], capacity: NDArray[Any], pinned: NDArray[Any]) -> None:
     shapes = load.shape, capacity.shape, pinned.shape
     if shapes != ((group.num_partitions,), (group.num_members,), (group.num_partitions,)):
         raise ProblemError(f"load, capacity and pinned have the shapes {shapes}")

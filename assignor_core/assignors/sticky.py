@@ -9,7 +9,7 @@ import numpy as np
 
 from assignor_core.algorithms.chains import balance
 from assignor_core.algorithms.levels import even_one_class
-from assignor_core.algorithms.partition_classes import classes_of, give_out, split_by_racks
+from assignor_core.algorithms.partition_classes import assignment_of_counts, classes_of, split_by_racks
 from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, Assignor, Parameter
 
 if TYPE_CHECKING:
@@ -56,16 +56,16 @@ class StickyAssignor(Assignor):
         if group.row_racks is not None:
             return self._assign_by_racks(group, classes)
         if len(classes.size) == 1:
-            return give_out(group, classes, even_one_class(classes, self.count_slack))
+            return assignment_of_counts(group, classes, even_one_class(classes, self.count_slack))
         wanted = balance(classes.owned, classes.eligible, classes.size, count_slack=self.count_slack)
-        return give_out(group, classes, wanted)
+        return assignment_of_counts(group, classes, wanted)
 
     def _assign_by_racks(self, group: Group, classes: Classes) -> Assignment:
         finer, far = split_by_racks(group, classes)
         # No way round passes a member twice, so that this is more than all moves on it together.
         price = far * (2 * group.num_members + 1)
         wanted = balance(finer.owned, finer.eligible, finer.size, count_slack=self.count_slack, price=price)
-        return give_out(group, finer, wanted)
+        return assignment_of_counts(group, finer, wanted)
 
 
 @dataclass(frozen=True, slots=True)

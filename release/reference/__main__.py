@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from release.project import ROOT
+from release.reference.assignors import render_assignors
 from release.reference.command import render_command
 from release.reference.errors import render_errors
 from release.reference.events import render_events
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "docs/assignors.md": render_assignors,
     "docs/reference/command.md": render_command,
     "docs/reference/policy.md": render_policy,
     "docs/reference/events.md": render_events,

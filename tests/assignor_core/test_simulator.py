@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
-from assignor_core import simulator
 from assignor_core.protocol import Step, cooperative_step
-from assignor_core.selection import common_assignors, possible_selections, protocol_of
-from assignor_core.simulator import Choice, Outcome, SimGroup, SimMember, choices, join, leave, rebalance
+from tests.support import simulated_group
+from tests.support.simulated_group import (
+    Choice,
+    Outcome,
+    SimGroup,
+    SimMember,
+    choices,
+    common_assignors,
+    join,
+    leave,
+    possible_selections,
+    protocol_of,
+    rebalance,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,13 +143,13 @@ def test_simulation_finds_a_leader_that_does_not_withhold(monkeypatch: pytest.Mo
         step = cooperative_step(group, target)
         return replace(step, assignment=target, follow_up=False)
 
-    monkeypatch.setattr(simulator, "cooperative_step", hand_all_out)
-    simulator._hand_out.cache_clear()
+    monkeypatch.setattr(simulated_group, "cooperative_step", hand_all_out)
+    simulated_group._hand_out.cache_clear()
     try:
         with pytest.raises(AssertionError, match="committers"):
             test_rolling_upgrade_and_back_exhaustively(3, 4, falsely=False)
     finally:
-        simulator._hand_out.cache_clear()
+        simulated_group._hand_out.cache_clear()
 
 
 def test_group_settles_after_a_late_sync_in_one_more_round() -> None:

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assignor_core.hint import derive_group_key, encode_hint
-from assignor_core.hint_payload import topic_id_text
+from assignor_core.hint import derive_group_key, encode_hint, topic_id_text
 from tests.support.broker_plugin.harness import as_base64
 from tests.support.broker_plugin.problems import CLUSTER_ID, GROUP_ID, A, B, Consumer, Scene, hint_value
 from tests.support.broker_plugin.records import compare
 from tests.support.records.mutations import ACCEPTED
 
 if TYPE_CHECKING:
-    from assignor_core.hint_payload import HintPayload
+    from assignor_core.hint import HintPayload
     from tests.support.broker_plugin.harness import Harness
 
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads(

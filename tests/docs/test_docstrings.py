@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import typer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+# How the records of the hint topic are read and written: `hint` and `loads` are what others call.
+INTERNAL: Final = ("record", "partition_spans", "topic_reading")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -98,6 +100,8 @@ def modules() -> list[str]:
     """Return the modules of the public API. Elsewhere a docstring says what the signature does not."""
     paths = [ROOT / "evenlag" / name for name in ("airflow/dag_factory.py", "errors.py", "lake/reader.py")]
     paths += sorted((ROOT / "evenlag" / "consumer").rglob("*.py"))
+    core = [*(ROOT / "assignor_core").glob("*.py"), *(ROOT / "assignor_core" / "assignors").glob("*.py")]
+    paths += sorted(path for path in core if path.stem not in INTERNAL)
     return [path.relative_to(ROOT).as_posix() for path in paths if not path.name.startswith("_")]
 
 

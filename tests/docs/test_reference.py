@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from assignor_core.assignors import assignor_names
 from evenlag.policy.settings import Policy
 from release.reference.__main__ import PAGES, main
+from release.reference.assignors import render_assignors, replace_table
 from release.reference.events import render_events
 from release.reference.records import render_records
 from tests.support.pages.markdown import ROOT, Page, cells
@@ -68,3 +70,17 @@ def test_an_outdated_page_is_named(
     monkeypatch.setitem(PAGES, "docs/reference/errors.md", lambda: "other")
     assert main(["--check"]) == 1
     assert capsys.readouterr().out == "docs/reference/errors.md\n"
+
+
+def test_a_row_of_an_assignor_has_its_declarations() -> None:
+    rows = {line.split("`")[1]: line for line in render_assignors().splitlines() if line.startswith("| `")}
+    assert set(assignor_names()) == set(rows)
+    assert rows["lag-aware-sticky"].endswith(
+        "| `max_moves`, `count_slack`, `min_gain`, `effort` | load | cooperative |"
+    )
+    assert cells(rows["range"])[2:] == ["", "", "eager"]
+
+
+def test_a_page_without_a_table_of_assignors_is_refused() -> None:
+    with pytest.raises(ValueError, match="no table between"):
+        replace_table("# Another page")

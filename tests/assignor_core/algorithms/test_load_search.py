@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignor_core.algorithms.load_search import LoadSearch
-from assignor_core.algorithms.load_start import place_free
+from assignor_core.algorithms.load_search import LoadSearch, place_free_by_load
 from assignor_core.algorithms.partition_classes import classes_of
 from tests.support.strategies import groups
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 def every_step(search: LoadSearch, group: Group, giver: int) -> Iterator[tuple[int, int, int]]:
     """(row, taker, row in exchange or -1) of what subscriptions and counts allow, moves of a row first."""
-    gap = search.limits.gap
+    gap = search.max_gap
 
     def keeps_counts(after: list[int], row_owner: dict[int, int]) -> bool:
         for row, owner in row_owner.items():
@@ -63,13 +62,13 @@ def test_a_step_is_never_worse_than_the_best_of_all_that_counts_allow(
     search = LoadSearch(
         group,
         classes,
-        place_free(group, classes, load, capacity),
+        place_free_by_load(group, classes, load, capacity),
         load=load,
         capacity=capacity,
         pinned=np.zeros(group.num_partitions, dtype=np.bool_),
         budget=budget,
     )
-    search.limits.gap = max(search.gap(), 1 + slack)
+    search.max_gap = max(search.gap(), 1 + slack)
     giver = int(search.ratios.argmax())
     ratio = float(search.ratios[giver])
     threshold = ratio - max(share * ratio, 1e-12 * ratio)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assignor_core.algorithms.place.state import PlaceProblem
-from assignor_core.algorithms.place_by_load import place_by_load, row_loads
+from assignor_core.algorithms.place_by_load import PlaceProblem, place_by_load, row_loads
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.errors import HintMismatchError
 from assignor_core.group import Group

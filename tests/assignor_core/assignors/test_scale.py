@@ -9,8 +9,9 @@ import pytest
 
 from assignor_core.assignors import get_assignor
 from assignor_core.metrics import count_moves, member_counts
-from assignor_core.verify import check_assignment, has_improving_chain
+from assignor_core.verify import check_assignment
 from tests.bench.support.cases import equal, incremental, one_odd, overlapping
+from tests.support.improving_chain import has_improving_chain
 
 MAKERS = {
     "equal": lambda: equal(200, 50, 2000, zipf_lags=True),

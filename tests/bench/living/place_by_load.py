@@ -17,8 +17,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from assignor_core.algorithms.place.state import PlaceProblem
-from assignor_core.algorithms.place_by_load import place_by_load
+from assignor_core.algorithms.place_by_load import PlaceProblem, place_by_load
 from assignor_core.group import Group
 from assignor_core.loads import LoadsPayload
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignor_core.algorithms.place_by_load import Placement, place_by_load
 from assignor_core.group import Group
-from assignor_core.hint import member_key
-from assignor_core.hint_payload import topic_id_text
+from assignor_core.hint import member_key, topic_id_text
 from assignor_core.loads import LoadsPayload
 from assignor_core.members import Member, utf16_key
 from tests.support.by_load import reference

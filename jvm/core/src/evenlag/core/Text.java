@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.CharacterCodingException;
 import java.nio.charset.StandardCharsets;
 
-/** Text as {@code assignor_core.hint_payload.canonical_json} writes and orders it. */
+/** Text as {@code assignor_core.record.canonical_json} writes and orders it. */
 public final class Text {
     private static final char[] HEX = "0123456789abcdef".toCharArray();
 

@@ -3,7 +3,7 @@ package evenlag.core.sticky;
 import java.util.Arrays;
 
 /**
- * How many of each class every member has, and what passing on costs: {@code assignor_core.algorithms.flow}.
+ * How many of each class every member has, and what passing on costs: {@code assignor_core.algorithms.chains}.
  *
  * <p>Ties are broken as there, so that both give the same counts. A search goes on only from members to which
  * the way became shorter, so that long chains of few members each cost little.
