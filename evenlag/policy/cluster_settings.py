@@ -39,13 +39,16 @@ class SnapshotSettings(SettingsModel):
         gt=0,
         le=100_000,
         allow_inf_nan=False,
-        description="requests per second to all brokers together",
+        description="requests per second to all brokers together, retries included",
     )
     connections_per_broker: int = Field(
-        default=2, ge=1, le=64, description="maximum number of executors connected to a broker"
+        default=2,
+        ge=1,
+        le=64,
+        description="executors that may connect to a broker; the driver uses one connection",
     )
     max_broker_failures: int = Field(
-        default=3, ge=1, le=100, description="timeouts of a broker before it is skipped"
+        default=3, ge=1, le=100, description="timeouts or refusals of a broker before it is skipped"
     )
     failover_s: float = Field(
         default=15.0,
@@ -101,7 +104,7 @@ class ClusterSettings(SettingsModel):
     bootstrap_servers: Annotated[
         tuple[Annotated[str, AfterValidator(check_server)], ...],
         BeforeValidator(one_or_many),
-        Field(min_length=1, description="brokers to begin with, each as host:port"),
+        Field(min_length=1, description="brokers for the first connection, each as host:port"),
     ]
     kafka: dict[str, KafkaSetting] = Field(
         default_factory=dict, description="settings passed through to kafka-python, e.g. security_protocol"
@@ -110,7 +113,9 @@ class ClusterSettings(SettingsModel):
         default="*/5 * * * *", description="cron expression, null for manual runs only"
     )
     hint_topic: str = Field(
-        default=DEFAULT_HINT_TOPIC, pattern=HINT_TOPIC_PATTERN, description="the topic with the hints"
+        default=DEFAULT_HINT_TOPIC,
+        pattern=HINT_TOPIC_PATTERN,
+        description="topic for hints; the first publishing creates it, compacted",
     )
     hint_topic_partitions: int = Field(
         default=12, ge=1, le=10_000, description="its partitions, if evenlag creates it"
@@ -154,12 +159,17 @@ class ClusterSettings(SettingsModel):
         default=PrivacySettings(), description="how personal data of members is stored"
     )
     request_timeout_ms: int = Field(
-        default=30_000, ge=1_000, le=600_000, description="time limit of a request to a broker"
+        default=30_000,
+        ge=1_000,
+        le=600_000,
+        description="timeout of a request to a broker; a snapshot may take four times as long",
     )
     history_window_s: int = Field(
         default=3_600, ge=60, le=604_800, description="history used for rates and time lag"
     )
-    rate_window_s: int = Field(default=900, ge=1, le=86_400, description="window of the rates")
+    rate_window_s: int = Field(
+        default=900, ge=1, le=86_400, description="window of the rates, within history_window_s"
+    )
     snapshot: SnapshotSettings = Field(
         default=SnapshotSettings(), description="limits for reading the cluster"
     )

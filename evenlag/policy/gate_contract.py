@@ -83,8 +83,6 @@ class GateSetting:
         Its default; the type of the default is the type of the setting.
     description
         Its description.
-    unit
-        Its unit, for the documentation.
     ge, gt, le, lt
         Its bounds, as pydantic names them; None for no bound.
     """
@@ -92,7 +90,6 @@ class GateSetting:
     name: str
     default: int | float
     description: str
-    unit: str = ""
     ge: float | None = None
     gt: float | None = None
     le: float | None = None

@@ -131,7 +131,7 @@ GATES: Final = (
         observed="snapshot_age_s",
         comparison=Comparison.AT_MOST,
         limit=GateSetting(
-            "max_snapshot_age_s", 900, "maximum age of the snapshot at the decision", "s", ge=1, le=86_400
+            "max_snapshot_age_s", 900, "maximum age of the snapshot at the decision", ge=1, le=86_400
         ),
         message="the snapshot is {observed:.0f} s old, at most {allowed} s are allowed",
         example=Example(
@@ -176,9 +176,7 @@ GATES: Final = (
         fails_when="the group's last hint is younger than `cooldown_s`",
         observed="since_last_hint_s",
         comparison=Comparison.AT_LEAST,
-        limit=GateSetting(
-            "cooldown_s", 600, "minimum time between two hints of a group", "s", ge=0, le=604_800
-        ),
+        limit=GateSetting("cooldown_s", 600, "minimum time between two hints of a group", ge=0, le=604_800),
         message="the last hint is {observed:.0f} s old, the cooldown is {allowed} s",
         example=Example("the group had a hint moments ago, `cooldown_s` is 600", VARYING, 600),
         null_passes=True,

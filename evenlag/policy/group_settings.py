@@ -63,13 +63,16 @@ class BackOff(SettingsModel):
     """When plans are evaluated, and when planning pauses for a group whose plans did not help."""
 
     horizon_s: int = Field(
-        default=1_800, ge=10, le=604_800, description="time after publishing at which a plan is scored"
+        default=1_800, ge=10, le=604_800, description="time from publishing to the evaluation of a plan"
     )
     after: int = Field(
         default=3, ge=0, le=1_000, description="consecutive plans that did not pay off; 0: never back off"
     )
     rest_s: int = Field(
-        default=86_400, ge=10, le=31_536_000, description="how long planning pauses for the group"
+        default=86_400,
+        ge=10,
+        le=31_536_000,
+        description="how long the group backs off, from the slot of the last evaluation",
     )
 
 
@@ -77,7 +80,7 @@ class CapacityRule(SettingsModel):
     """Capacity of the members whose instance id matches, relative to the other members (1)."""
 
     match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)] = Field(
-        description="an instance id, a glob, or an expression between slashes"
+        description="an instance id, a glob, or a regular expression between slashes"
     )
     capacity: float = Field(
         gt=0,
@@ -94,16 +97,20 @@ class GroupSettings(GroupMethods, SettingsModel):
     assignor: Annotated[str, AfterValidator(known_assignor)] = Field(
         default=DEFAULT_ASSIGNOR, description="the assignor that plans them"
     )
-    load: Load = Field(default=Load.LAG, description="load to balance: lag, arrival rate, or both")
+    load: Load = Field(
+        default=Load.LAG, description="load to balance: lag, arrival rate, or the sum of the shares of both"
+    )
     capacities: tuple[CapacityRule, ...] = Field(
         default=(), description="capacity of members by instance id: of the first match, else 1"
     )
     max_moves: int = Field(
-        default=1_000, ge=0, le=10_000_000, description="maximum number of partitions that change owner"
+        default=1_000, ge=0, le=10_000_000, description="maximum number of partitions that leave a live owner"
     )
-    count_slack: int = Field(default=0, ge=0, le=1_000_000, description="counts may differ by 1 + this")
+    count_slack: int = Field(
+        default=0, ge=0, le=1_000_000, description="partition counts of members may differ by 1 + this"
+    )
     min_gain: float = Field(
-        default=0.05, ge=0, lt=1, description="minimum relative decrease of the largest member lag"
+        default=0.05, ge=0, lt=1, description="minimum relative decrease of the largest member load"
     )
     reset_policy: ResetSetting | None = Field(
         default=None, description="auto.offset.reset of their consumers, which Kafka does not report"
@@ -112,7 +119,10 @@ class GroupSettings(GroupMethods, SettingsModel):
         default=None, description="isolation.level of their consumers, which Kafka does not report"
     )
     hint_ttl_s: int = Field(
-        default=900, ge=10, le=604_800, description="how long a hint may start a rebalance"
+        default=900,
+        ge=10,
+        le=604_800,
+        description="how long a hint may start a rebalance, and the maximum age of a plan at publishing",
     )
     on_change: OnChange | None = Field(
         default=None,
@@ -126,7 +136,9 @@ class GroupSettings(GroupMethods, SettingsModel):
         default=3_600, ge=60, le=604_800, description="how long a plan waits for approval before it expires"
     )
     gates: GateLimits = Field(default=GateLimits(), description="limits that a plan must keep")
-    back_off: BackOff = Field(default=BackOff(), description="when planning pauses for a group")
+    back_off: BackOff = Field(
+        default=BackOff(), description="when a group whose plans did not help is planned in shadow"
+    )
 
     @model_validator(mode="after")
     def _load_has_its_assignor(self) -> Self:
@@ -147,7 +159,7 @@ class GroupRule(GroupSettings):
     """
 
     match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)] = Field(
-        description="a group id, a glob (payments-*), or an expression between slashes"
+        description="a group id, a glob (payments-*), or a regular expression between slashes"
     )
     clusters: Annotated[tuple[str, ...], BeforeValidator(one_or_many)] | None = Field(
         default=None, description="clusters that the rule is for; null: all"

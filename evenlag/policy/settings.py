@@ -154,7 +154,7 @@ class MaintenanceSettings(SettingsModel):
         description="age at which rows of unfinished snapshots and plans are deleted; null: never",
     )
     vacuum_days: int | None = Field(
-        default=7, ge=7, le=365, description="how long files that were replaced are kept; null: for good"
+        default=7, ge=7, le=365, description="how long replaced files are kept; null: permanently"
     )
 
     @model_validator(mode="after")
@@ -233,23 +233,24 @@ class Policy(SettingsModel):
 
     lake: Annotated[str, AfterValidator(path_text), AfterValidator(lake_root)] = Field(
         min_length=1,
-        description="root folder of the Delta tables: a path, or a URI that Spark and deltalake both know",
+        description="root of the Delta tables: an absolute path, or a URI that Spark and deltalake both know",
     )
     storage: StorageSettings | None = Field(default=None, description="access to S3; else by the environment")
     max_mode: Mode = Field(default=Mode.AUTO, description="upper limit for the mode of every group")
     data_docs: Annotated[str, AfterValidator(path_text)] | None = Field(
         default=None,
         min_length=1,
-        description="local folder for pages of validation results; none without it",
+        description="local folder for the Data Docs",
     )
     audit_schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
         default="12 * * * *", description="cron expression of the audit, null for manual runs only"
     )
     comparison: ComparisonSettings | None = Field(
-        default=None, description="what is compared day by day; nothing without it"
+        default=None,
+        description="candidates of the daily comparison; without it there is no DAG plan_comparison",
     )
     maintenance: MaintenanceSettings = Field(
-        default=MaintenanceSettings(), description="the lake's daily upkeep"
+        default=MaintenanceSettings(), description="daily maintenance of the lake"
     )
     clusters: dict[Annotated[str, Field(pattern=CLUSTER_NAME_PATTERN)], ClusterSettings] = Field(
         min_length=1, description="the Kafka clusters by name"

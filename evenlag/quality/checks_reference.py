@@ -22,8 +22,8 @@ test compares the two.
 [Gates](gates.md) judge plans; checks judge the data that plans are made from. `observe` aggregates each
 snapshot that it has written to one row of numbers, and Great Expectations evaluates two suites for that row.
 The verdicts are rows of the table `quality_results`, with the observed value, the limit and a message, and
-[Data Docs](how-to/data-docs.md) show them run by run. A snapshot is checked once; a repeat keeps the
-verdicts.
+[Data Docs](how-to/maintain-the-lake.md#data-docs) show them run by run. A snapshot is checked once; a
+repeat keeps the verdicts.
 """
 _BRONZE: Final = """\
 ## The suite `bronze`: what the brokers answered

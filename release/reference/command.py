@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -14,39 +15,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _INTRODUCTION: Final = """\
-Each command has `--help`, `-h` for short. A command group runs its subcommand `show` if none is named:
-`evenlag plans` is `evenlag plans show`. `-o json` is `--json`, `-o wide` shows every column of a table. The
-[exit codes](errors.md) are the same for all. `evenlag --install-completion` makes the shell complete commands
-and options."""
+Each command has `--help`. A command group runs its subcommand `show` if none is named: `evenlag plans` is
+`evenlag plans show`. All commands have the same [exit codes](errors.md). `evenlag --install-completion` makes
+the shell complete commands and options."""
 _OUTPUT: Final = """\
 ## Output
 
-`-o` selects the form of an answer: `table` (default), `wide` or `json`. A table fits the terminal: texts
-wrap, then columns are left out, and its last line names them. What identifies a row (group, plan, member,
-topic, partition) and numbers are never cut; where they do not fit, each row is shown on several lines with
-its headings. In scripts, use `-o json`."""
+`-o` selects `table` (default), `wide` (all columns) or `json` (the same as `--json`; use it in scripts). A
+table fits the terminal: texts wrap, then columns are left out, and its last line names them. Identifiers and
+numbers are never cut; where they do not fit, a row takes several lines."""
+_HEADER: Final = ("option", "default", "meaning")
+_COMMON_FROM: Final = 3
+"""Options of at least this many commands are described once."""
 
 
 def render_command() -> str:
     """Render the page."""
     root: Any = typer.main.get_command(app)
-    names = [name for name, _ in _commands(root, "evenlag")]
+    commands = list(_commands(root, "evenlag"))
+    rows = {name: list(_rows(command)) for name, command in commands}
+    counts = Counter(row for of_command in rows.values() for row in of_command)
+    common = [row for row, count in counts.items() if count >= _COMMON_FROM]
     index = table(
         ("command", "what it does"),
-        (
-            [f"[`{name}`](#{_anchor(name)})", _first_line(command)]
-            for name, command in _commands(root, "evenlag")
-        ),
+        ([f"[`{name}`](#{_anchor(name)})", _first_line(command)] for name, command in commands),
     )
-    parts = [_INTRODUCTION, _OUTPUT, "## Commands", index]
-    for name, command in _commands(root, "evenlag"):
-        parts += [f"## {name}", _prose(command.help or ""), f"```\n{_usage(name, command)}\n```"]
-        rows = list(_rows(command))
-        if rows:
-            parts.append(table(("option", "default", "meaning"), rows))
-    if len(set(names)) != len(names):
-        raise ValueError(f"commands are there twice: {names}")
-    return page("Command", "the command's own help, in `evenlag/cli`,", parts)
+    parts = [_INTRODUCTION, _OUTPUT, "## Common options", table(_HEADER, common), "## Commands", index]
+    for name, command in commands:
+        parts += [f"## {name}", f"```\n{_usage(name, command)}\n```", _details(command)]
+        own = [row for row in rows[name] if row not in common]
+        if own:
+            parts.append(table(_HEADER, own))
+        shared = [row[0].split()[0] for row in rows[name] if row in common]
+        if shared:
+            parts.append(f"Common options: {', '.join(shared)}.")
+    return page("Command", "the command's own help, in `evenlag/cli`,", [part for part in parts if part])
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -69,15 +72,15 @@ def _usage(name: str, command: Any) -> str:
     return " ".join([name, *arguments, "[OPTIONS]"])
 
 
-def _rows(command: Any) -> Iterator[list[str]]:
+def _rows(command: Any) -> Iterator[tuple[str, str, str]]:
     for parameter in command.params:
         if getattr(parameter, "hidden", False) or parameter.name == "help":
             continue
         if parameter.param_type_name == "argument":
-            yield [f"`{parameter.name.upper()}`", "", _prose(parameter.help or "")]
+            yield f"`{parameter.name.upper()}`", "", _prose(parameter.help or "")
             continue
         names = " ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
-        yield [names, _default(parameter), _prose(parameter.help or "")]
+        yield names, _default(parameter), _prose(parameter.help or "")
 
 
 def _default(parameter: Any) -> str:
@@ -98,6 +101,10 @@ def _prose(text: str) -> str:
 
 def _first_line(command: Any) -> str:
     return _prose(command.help or "").split("\n")[0]
+
+
+def _details(command: Any) -> str:
+    return _prose(command.help or "").partition("\n")[2].strip()
 
 
 def _anchor(name: str) -> str:

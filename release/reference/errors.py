@@ -25,7 +25,7 @@ _MEANINGS: Final = {
 }
 _INTRODUCTION: Final = """\
 An error is one line on standard error that begins with `error:` and says what is wrong and what to do; for a
-policy, one line per mistake. [Troubleshooting](../how-to/troubleshooting.md) begins with symptoms."""
+policy, one line per mistake. [Troubleshooting](../runbook.md) begins with symptoms."""
 _OTHERS: Final = """\
 0 is success. 130: stopped by Ctrl-C, which is also the normal end of `evenlag run --watch`; the job that the
 command started has ended, and its JVM. 128 plus a signal: the Spark job that the command started was killed,

@@ -31,5 +31,5 @@ def page(title: str, source: str, parts: Iterable[str]) -> str:
 
     Returns markdown with a newline at its end.
     """
-    origin = f"This page is generated from {source} by `{COMMAND}`; a test compares the two."
+    origin = f"This page is generated from {source} by `{COMMAND}`."
     return "\n\n".join([f"# {title}", origin, *(part.strip("\n") for part in parts)]) + "\n"

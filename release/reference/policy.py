@@ -13,11 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _INTRODUCTION: Final = """\
-One YAML file configures evenlag. [The policy file](policy-file.md), [rules](rules.md) and
-[daily jobs](daily-jobs.md) explain the settings with their units; `evenlag policy check` validates a file,
-`evenlag policy schema` prints the same as a JSON schema for editors. Lists of clusters, brokers and
-approvers may be one text with commas."""
-_HEADER: Final = ("key", "type", "default", "range", "meaning")
+Every key of the policy file. [The policy file](policy-file.md) explains how to write it; `evenlag policy
+check` validates a file, and `evenlag policy schema` prints its JSON schema for editors. Schedules are in UTC.
+Lists of clusters, brokers and approvers may be one text with commas."""
+_HEADER: Final = ("key", "default", "value", "meaning")
 _REFERENCE: Final = "SecretRef"
 _TYPES: Final = {
     "object": "mapping",
@@ -81,11 +80,18 @@ def _rows(model: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[list[
     for name, field in model["properties"].items():
         yield [
             f"`{name}`",
-            _type(field, models),
             "must be given" if name in required else _default(field),
-            _range(field, models),
+            _value(field, models),
             field.get("description", ""),
         ]
+
+
+def _value(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:
+    """The type with its range, or the values to choose from."""
+    kind, allowed = _type(field, models), _range(field, models)
+    if not allowed:
+        return kind
+    return f"{kind} {allowed}" if kind in {"integer", "number"} else allowed
 
 
 def _default(field: Mapping[str, Any]) -> str:
@@ -93,14 +99,19 @@ def _default(field: Mapping[str, Any]) -> str:
     if value is None:
         return "none"
     if isinstance(value, dict):
-        return "as below" if "$ref" in field else ", ".join(_entry(*one) for one in value.items()) or "none"
+        return "as below" if "$ref" in field else _entries(value)
     if isinstance(value, list):
         return ", ".join(f"`{one}`" for one in value) or "none"
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
 
-def _entry(name: str, value: Any) -> str:
-    return f"`{name}`: {'none' if value is None else value}"
+def _entries(values: Mapping[str, Any]) -> str:
+    """The keys of a mapping by their value."""
+    names: dict[Any, list[str]] = {}
+    for name, value in values.items():
+        names.setdefault(value, []).append(f"`{name}`")
+    texts = (f"{'none' if value is None else value}: {', '.join(of)}" for value, of in names.items())
+    return "; ".join(texts) or "none"
 
 
 def _type(field: Mapping[str, Any], models: Mapping[str, Any]) -> str:

@@ -1,12 +1,14 @@
-"""The generated pages of the reference are those of the code, and leave nothing out."""
+"""The pages of the reference are those of the code, and leave nothing out."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from assignor_core.assignors import assignor_names
+from evenlag.enums import PlanEvent
 from evenlag.policy.settings import Policy
 from release.reference.__main__ import PAGES, main
 from release.reference.assignors import render_assignors, replace_table
@@ -39,13 +41,11 @@ def test_settings_have_their_defaults_and_ranges() -> None:
     rows = {
         tuple(cells(line)) for table in Page(ROOT / "docs/reference/policy.md").tables for _, line in table
     }
-    said = "how long a hint may start a rebalance"
-    assert ("`hint_ttl_s`", "integer", "`900`", "from 10 to 604,800", said) in rows
-    assert ("`min_gain`", "number", "`0.05`", "from 0 below 1") in {row[:4] for row in rows}
-    assert ("`mode`", "text", "`shadow`", "`observe`, `shadow`, `approve`, `auto`") in {
-        row[:4] for row in rows
-    }
-    assert ("`approval_key`", "`{env: NAME}` or `{file: PATH}`", "none") in {row[:3] for row in rows}
+    meaning = "how long a hint may start a rebalance, and the maximum age of a plan at publishing"
+    assert ("`hint_ttl_s`", "`900`", "integer from 10 to 604,800", meaning) in rows
+    assert ("`min_gain`", "`0.05`", "number from 0 below 1") in {row[:3] for row in rows}
+    assert ("`mode`", "`shadow`", "`observe`, `shadow`, `approve`, `auto`") in {row[:3] for row in rows}
+    assert ("`approval_key`", "none", "`{env: NAME}` or `{file: PATH}`") in {row[:3] for row in rows}
 
 
 def test_a_value_without_a_meaning_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,3 +85,21 @@ def test_a_row_of_an_assignor_has_its_declarations() -> None:
 def test_a_page_without_a_table_of_assignors_is_refused() -> None:
     with pytest.raises(ValueError, match="no table between"):
         replace_table("# Another page")
+
+
+def test_every_event_is_on_its_page() -> None:
+    events = (table for table in Page(ROOT / "docs/reference/modes.md").tables if "event" in table[0][1])
+    assert {cells(line)[0].strip("`") for table in events for _, line in table[2:]} == set(PlanEvent)
+
+
+def test_every_check_of_the_doctor_is_on_its_page() -> None:
+    folder = ROOT / "evenlag" / "doctor"
+    checks = {
+        pair
+        for path in folder.glob("*.py")
+        for pair in re.findall(r'\bCheck\(\s*"(\w+)",\s*"(\w+)"', path.read_text(encoding="utf-8"))
+    }
+    page = (ROOT / "docs/reference/doctor.md").read_text(encoding="utf-8")
+    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    assert {area for area, _ in checks} == set(rows)
+    assert sorted(pair for pair in checks if f"`{pair[1]}`" not in rows[pair[0]]) == []

@@ -158,7 +158,7 @@ def test_lists_are_indented_as_python_markdown_expects(text: str, translated: st
     [
         ("docs/lag.md", "[a](tables.md#lag)", "[a](tables.md#lag)"),
         ("docs/lag.md", "[a](../docker/README.md#x)", "[a](project/containers.md#x)"),
-        ("docs/how-to/faq.md", "[a](../../SECURITY.md)", "[a](../project/security-policy.md)"),
+        ("docs/how-to/kubernetes.md", "[a](../../SECURITY.md)", "[a](../project/security-policy.md)"),
         ("docker/README.md", "[`a` b](../docs/lag.md)", "[`a` b](../lag.md)"),
         ("CONTRIBUTING.md", "[a](docs/lag.md)", "[a](../lag.md)"),
         ("CONTRIBUTING.md", "![a](docs/images/site.png)", "![a](../images/site.png)"),

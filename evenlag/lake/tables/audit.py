@@ -16,36 +16,34 @@ _DAY_COLUMNS: Final = (
 )
 
 _INTERVAL_COLUMNS: Final = (
-    Column("first_snapshot_id", "STRING", "first snapshot that shows this state", nullable=False),
-    Column("first_seen_at", "TIMESTAMP", "when the first snapshot read the group", nullable=False),
-    Column("last_snapshot_id", "STRING", "last snapshot of the day that shows this state", nullable=False),
-    Column("last_seen_at", "TIMESTAMP", "when the last snapshot read the group", nullable=False),
-    Column(
-        "previous_snapshot_id", "STRING", "snapshot before the interval; null: the interval begins the day"
-    ),
-    Column("previous_seen_at", "TIMESTAMP", "when that snapshot read the group: the interval began later"),
-    Column("next_snapshot_id", "STRING", "snapshot after the interval; null: the interval ends the day"),
-    Column("next_seen_at", "TIMESTAMP", "when that snapshot read the group: the interval ended earlier"),
-    Column("num_snapshots", "INT", "consecutive snapshots in the interval", nullable=False),
-    Column("longest_gap_ms", "BIGINT", "longest time between two of these snapshots", nullable=False),
-    Column("input_hash", "STRING", "hash of the day's snapshots, as in audited_snapshots", nullable=False),
+    Column("first_snapshot_id", "STRING", "first snapshot with this state", nullable=False),
+    Column("first_seen_at", "TIMESTAMP", "when it read the group", nullable=False),
+    Column("last_snapshot_id", "STRING", "last snapshot of the day with this state", nullable=False),
+    Column("last_seen_at", "TIMESTAMP", "when it read the group", nullable=False),
+    Column("previous_snapshot_id", "STRING", "the snapshot before; null: the interval begins the day"),
+    Column("previous_seen_at", "TIMESTAMP", "when it read the group"),
+    Column("next_snapshot_id", "STRING", "the snapshot after; null: the interval ends the day"),
+    Column("next_seen_at", "TIMESTAMP", "when it read the group"),
+    Column("num_snapshots", "INT", "consecutive snapshots", nullable=False),
+    Column("longest_gap_ms", "BIGINT", "longest time between two of them", nullable=False),
+    Column("input_hash", "STRING", "as in `audited_snapshots`", nullable=False),
 )
 
 MEMBERSHIPS: Final = Table(
     name="memberships",
-    doc="an interval of one day in which a group did not change: its state and members",
+    doc="an interval of one day in which a group did not change",
     key=("cluster", "group_id", "first_snapshot_id"),
     columns=(
         *_DAY_COLUMNS,
         Column("group_id", "STRING", "group.id", nullable=False),
         Column("group_state", "STRING", "Stable, PreparingRebalance, CompletingRebalance, Empty, Dead"),
         Column("group_type", "STRING", "classic, consumer, ..."),
-        Column("assignor", "STRING", "the assignor the group selected; null while it rebalances"),
+        Column("assignor", "STRING", "selected assignor; null during a rebalance"),
         Column("error", "STRING", "why the group could not be described"),
         Column(
             "is_known",
             "BOOLEAN",
-            "whether the group shows its assignment: not during a rebalance, nor after a failed read",
+            "false during a rebalance and after a failed read",
             nullable=False,
         ),
         Column("num_members", "INT", "live members", nullable=False),
@@ -54,21 +52,21 @@ MEMBERSHIPS: Final = Table(
             "ARRAY<STRUCT<member_id: STRING, group_instance_id: STRING, client_id: STRING, "
             "client_host: STRING, subscription: ARRAY<STRING>, "
             "assignment: ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>>>",
-            "the members by id; subscription and assignment are null during a rebalance",
+            "by id; subscription and assignment are null during a rebalance",
             nullable=False,
         ),
         Column(
             "topics",
             "ARRAY<STRUCT<topic: STRING, topic_id: STRING, num_partitions: INT>>",
-            "topics that members subscribe to or own; topics that could not be read are left out",
+            "topics subscribed or owned, without those that could not be read",
             nullable=False,
         ),
         *_INTERVAL_COLUMNS,
         Column(
             "returned",
             "ARRAY<STRUCT<member_id: STRING, next_member_id: STRING>>",
-            "clients that have another member id in the group's next known interval; null: compare the "
-            "clients' names (kept here when these are removed)",
+            "clients with another member id in the next known interval, kept when names are removed; "
+            "null: compare the names",
         ),
     ),
 )
@@ -83,27 +81,26 @@ OWNERSHIP: Final = Table(
         Column(
             "topic_id",
             "STRING",
-            "Kafka's topic id; of an owned topic that could not be read the id in the group's snapshots of "
-            "that day before, else after; null: none of them has it",
+            "Kafka's topic id; of an unreadable topic, that of the nearest snapshot of the day; null: none",
         ),
         Column("topic", "STRING", "name of the topic", nullable=False),
         Column("partition", "INT", "number of the partition", nullable=False),
         Column(
             "state",
             "STRING",
-            "OWNED; NOBODY: subscribed by the group and owned by no member; UNKNOWN: not shown by the group",
+            "OWNED, NOBODY (subscribed and not owned) or UNKNOWN",
             nullable=False,
         ),
-        Column("reason", "STRING", "reason for NOBODY and UNKNOWN"),
-        Column("member_id", "STRING", "member.id of the owner; null when not OWNED"),
-        Column("owner_key", "STRING", "the owner's key in a hint: i:<instance id> or m:<member id>"),
+        Column("reason", "STRING", "for NOBODY and UNKNOWN"),
+        Column("member_id", "STRING", "member.id; null: not OWNED"),
+        Column("owner_key", "STRING", "its key in a hint: i:INSTANCE or m:MEMBER"),
         Column("group_instance_id", "STRING", "group.instance.id of a static member"),
         Column("client_id", "STRING", "client.id"),
-        Column("client_host", "STRING", "host as the coordinator sees it"),
+        Column("client_host", "STRING", "host, by the coordinator"),
         Column(
             "num_owners",
             "INT",
-            "members that owned it at the same time: 0, 1, or more (an error)",
+            "owners at the same time",
             nullable=False,
         ),
         *_INTERVAL_COLUMNS,
@@ -112,19 +109,19 @@ OWNERSHIP: Final = Table(
 
 AUDITED_SNAPSHOTS: Final = Table(
     name="audited_snapshots",
-    doc="a snapshot that the audit of its day includes; written last: without it the day is not audited",
+    doc="a snapshot that the audit of its day includes, written last",
     key=("cluster", "snapshot_id"),
     columns=(
         *_DAY_COLUMNS,
         Column("snapshot_id", "STRING", "the snapshot", nullable=False),
-        Column("slot", "TIMESTAMP", "the moment that the snapshot represents", nullable=False),
+        Column("slot", "TIMESTAMP", "scheduled time of the snapshot", nullable=False),
         Column(
             "started_at",
             "TIMESTAMP",
-            "when the snapshot started: snapshots are ordered by it",
+            "when it started: the order of snapshots",
             nullable=False,
         ),
-        Column("finished_at", "TIMESTAMP", "when the snapshot ended", nullable=False),
+        Column("finished_at", "TIMESTAMP", "end of the snapshot", nullable=False),
         Column("input_hash", "STRING", "hash of the ids of all snapshots of the day", nullable=False),
     ),
 )

@@ -26,7 +26,7 @@ class Column:
 MONTH: Final = Column(
     "month",
     "DATE",
-    "first day of the month of `day`; the writers fill it, rows do not have it",
+    "first day of the month of `day`, filled by the writers",
     nullable=False,
 )
 
@@ -106,14 +106,14 @@ def snapshot_columns() -> tuple[Column, ...]:
     """Return the columns of every table whose rows come from one snapshot."""
     return (
         *partition_columns(),
-        Column("snapshot_id", "STRING", "the attempt to take a snapshot that wrote this row", nullable=False),
+        Column("snapshot_id", "STRING", "the attempt at a snapshot", nullable=False),
     )
 
 
 def partition_key_columns() -> tuple[Column, ...]:
     """Return the columns that identify a partition of a topic."""
     return (
-        Column("topic_id", "STRING", "Kafka's topic id, as Uuid.toString() prints it", nullable=False),
+        Column("topic_id", "STRING", "Kafka's topic id, as `Uuid.toString()`", nullable=False),
         Column("topic", "STRING", "name of the topic", nullable=False),
         Column("partition", "INT", "number of the partition", nullable=False),
     )

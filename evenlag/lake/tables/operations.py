@@ -8,18 +8,18 @@ from evenlag.lake.tables.contract import Column, Table, partition_columns, snaps
 
 APPROVAL_REQUESTS: Final = Table(
     name="approval_requests",
-    doc="a plan of mode approve that passed its gates: the request for approval, or why there is none",
+    doc="a request for approval, or why a plan of mode approve has none",
     key=("plan_id", "state"),
     columns=(
         *snapshot_columns(),
         Column("plan_id", "STRING", "the plan", nullable=False),
         Column("group_id", "STRING", "group.id", nullable=False),
-        Column("state", "STRING", "ASKED, or SHADOWED: another plan of the group is pending", nullable=False),
+        Column("state", "STRING", "ASKED, or SHADOWED: another plan of the group waits", nullable=False),
         Column("reason", "STRING", "why no approval is requested"),
-        Column("at", "TIMESTAMP", "when approval was requested, or the plan was shadowed", nullable=False),
-        Column("answer_by", "TIMESTAMP", "deadline: without an approval the plan expires"),
+        Column("at", "TIMESTAMP", "when it was requested or shadowed", nullable=False),
+        Column("answer_by", "TIMESTAMP", "deadline"),
         Column("run_id", "STRING", "the run of plan_approval that waits"),
-        Column("approvers", "ARRAY<STRING>", "who may decide; null: whoever Airflow lets answer"),
+        Column("approvers", "ARRAY<STRING>", "null: whoever Airflow lets answer"),
         Column("dag_id", "STRING", "the DAG of that run"),
         Column("seal", "STRING", "seal of the row, for ASKED"),
     ),
@@ -28,7 +28,7 @@ APPROVAL_REQUESTS: Final = Table(
 
 CONTROL_ACTIONS: Final = Table(
     name="control_actions",
-    doc="a manual action on a cluster's hints; its effect on a plan is in plan_events too",
+    doc="a manual action on a cluster's hints",
     key=("action_id",),
     columns=(
         *partition_columns(),
@@ -36,9 +36,9 @@ CONTROL_ACTIONS: Final = Table(
         Column("action", "STRING", "WITHDRAW, STOP_ALL, RESUME or PURGE", nullable=False),
         Column("hint_topic", "STRING", "the hint topic", nullable=False),
         Column("group_id", "STRING", "the group, for WITHDRAW"),
-        Column("plan_id", "STRING", "the plan of the current hint; null when it could not be read"),
+        Column("plan_id", "STRING", "plan of the current hint; null: not readable"),
         Column("sequence", "BIGINT", "the hint's sequence number"),
-        Column("reason", "STRING", "reason that the person gave", nullable=False),
+        Column("reason", "STRING", "as given", nullable=False),
         Column("actor", "STRING", "who", nullable=False),
         Column("at", "TIMESTAMP", "when", nullable=False),
     ),
@@ -47,7 +47,7 @@ CONTROL_ACTIONS: Final = Table(
 
 ALERTS: Final = Table(
     name="alerts",
-    doc="an alert that was raised or cleared: its last row is its current state",
+    doc="an alert raised or cleared: the last row is its state",
     key=("kind", "subject", "at"),
     columns=(
         *partition_columns(),
@@ -62,7 +62,7 @@ ALERTS: Final = Table(
         Column(
             "state",
             "STRING",
-            "RAISED, CLEARED, or STANDING: raised earlier, repeated every week",
+            "RAISED, CLEARED, or STANDING (active, repeated weekly)",
             nullable=False,
         ),
         Column("message", "STRING", "description of the fault", nullable=False),
@@ -123,19 +123,19 @@ RUNS: Final = Table(
 
 DOWNSAMPLED_DAYS: Final = Table(
     name="downsampled_days",
-    doc="a downsampled day: one snapshot an hour remains; results of the other snapshots stay",
+    doc="a downsampled day: one snapshot an hour remains",
     key=("cluster", "day"),
     columns=(
         *partition_columns(),
-        Column("num_snapshots", "INT", "snapshots of the day before downsampling", nullable=False),
+        Column("num_snapshots", "INT", "snapshots before downsampling", nullable=False),
         Column("kept_snapshot_ids", "ARRAY<STRING>", "snapshots whose lag is kept", nullable=False),
-        Column("downsampled_at", "TIMESTAMP", "when it was finished; null: started, the next run continues"),
+        Column("downsampled_at", "TIMESTAMP", "null: the next run continues"),
     ),
 )
 
 TABLE_HEALTH: Final = Table(
     name="table_health",
-    doc="the result of a check of a table, or of a cluster's snapshots, after maintenance",
+    doc="a check of a table, or of a cluster's snapshots, after maintenance",
     key=("cluster", "checked_at", "table_name", "check_name"),
     columns=(
         *partition_columns(),
