@@ -1,37 +1,198 @@
-"""What one Arrow call does: plan the groups of a batch, each for itself.
+"""Plans the groups of a batch, each for itself, in one Arrow call.
 
 The stages: the rows of a batch in order, the groups that the policy selects, the decision about each with
 its plan, and the columns of all of them. A group that cannot be planned, whatever the reason, does not
-affect the others.
+affect the others. No Python loop goes over partitions.
 """
 
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from evenlag.enums import DecisionKind, GroupType, Mode
+from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Table
 from evenlag.logging_setup import named_logger
-from evenlag.planning.context import GroupHistory
-from evenlag.planning.decisions import GroupDecision, PlannedGroup, SelectedGroup, head_columns
+from evenlag.planning.assignments_hash import hash_assignments
 from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
-from evenlag.planning.plan_output import planned_table
+from evenlag.planning.gate_inputs import COUNTED_INPUTS, count_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import date, datetime
 
     import pyarrow as pa
+    from numpy.typing import NDArray
 
-    from evenlag.planning.context import PlanContext
+    from assignor_core.group import Group
+    from assignor_core.metrics import Metrics
+    from evenlag.logging_setup import WorkerLog
+    from evenlag.planning.eligibility import GroupSummary
     from evenlag.planning.group_batch import GroupBatch
     from evenlag.planning.group_planner import GroupPlan
     from evenlag.policy.group_settings import GroupSettings
+    from evenlag.policy.settings import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHistory:
+    """What earlier snapshots show of a group.
+
+    breaches: Number of consecutive snapshots, up to the previous one, that asked for a change.
+    backs_off: Why the group backs off for now; None when it does not.
+    """
+
+    breaches: int = 0
+    backs_off: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """What all plans of a run share; it is pickled to the executors and contains no secret.
+
+    cluster, kafka_cluster_id: Name in the policy, id from the brokers.
+    finished_at: End time of that snapshot: the time of all decisions from it.
+    attempt_id: Names the rows of plans that an attempt writes; the step sets it for each attempt.
+    history: By group id; a group that is missing has none.
+    log: How executors log, and with which fields; None: they do not.
+    """
+
+    policy: Policy
+    policy_hash: str
+    cluster: str
+    kafka_cluster_id: str
+    snapshot_id: str
+    slot: datetime
+    day: date
+    finished_at: datetime
+    run_id: str
+    attempt_id: str | None = None
+    history: Mapping[str, GroupHistory] = field(default_factory=dict)
+    log: WorkerLog | None = None
+
+
+_METRICS: Final = (
+    "max_member_lag_records",
+    "mean_member_lag_records",
+    "lag_skew",
+    "min_member_partitions",
+    "max_member_partitions",
+    "balance_score",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedGroup:
+    """A group of a batch whose mode is not ``observe``.
+
+    summary: Its rows of ``members`` as a whole.
+    settings, settings_text: The settings in effect, and their canonical text.
+    """
+
+    number: int
+    group_id: str
+    summary: GroupSummary
+    settings: GroupSettings
+    settings_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDecision:
+    """The decision about one group, with the columns of ``decisions``.
+
+    policy_mode, mode: The mode of its settings, and the mode in effect for its plan.
+    decision: What was decided.
+    plan_id: The plan; None when there is none.
+    reason: Why the group has no plan, or why its plan is in shadow mode.
+    traceback: Of an unexpected error.
+    is_breach, consecutive_breaches: Whether this snapshot asks for a change, and how many consecutive ones
+        up to this; None: not planned.
+    gain: Relative fall of the largest load by capacity.
+    """
+
+    group_id: str
+    policy_mode: str
+    mode: str
+    decision: DecisionKind
+    plan_id: str | None = None
+    reason: str | None = None
+    traceback: str | None = None
+    is_breach: bool | None = None
+    consecutive_breaches: int | None = None
+    gain: float | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the columns by name."""
+        # Not asdict(), which copies value by value.
+        return {name: getattr(self, name) for name in _DECISION_COLUMNS}
+
+
+_DECISION_COLUMNS: Final = tuple(column.name for column in fields(GroupDecision))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGroup:
+    """A decided group, with its plan where it has one.
+
+    number: The group's number in the batch.
+    plan, head: The plan, and the columns of its row of ``plans``; None without a plan.
+    """
+
+    number: int
+    decision: GroupDecision
+    plan: GroupPlan | None = None
+    head: Mapping[str, Any] | None = None
+
+
+def head_columns(group: SelectedGroup, plan: GroupPlan, decision: GroupDecision) -> dict[str, Any]:
+    """Return the columns of a plan's row of ``plans``."""
+    rows, summary = plan.rows, group.summary
+    num_unknown_lags, num_partitions = int(rows.is_unknown.sum()), rows.group.num_partitions
+    return {
+        "assignor": group.settings.assignor,
+        "settings": group.settings_text,
+        "mode_reason": decision.reason,
+        "consecutive_breaches": decision.consecutive_breaches,
+        "fingerprint": plan.fingerprint,
+        "payload": plan.payload.decode("ascii"),
+        "payload_bytes": len(plan.payload),
+        "group_state": summary.state,
+        "group_type": summary.type,
+        "group_assignor": summary.assignor,
+        "num_members": rows.group.num_members,
+        "num_partitions": num_partitions,
+        "num_unassigned_partitions": int((plan.assignment < 0).sum()),
+        "num_unknown_partitions": int(plan.is_unknown.sum()),
+        "num_unknown_lags": num_unknown_lags,
+        "num_stalled_partitions": int(rows.stalled.sum()),
+        "moves": plan.moves,
+        "count_gap": plan.count_gap,
+        "gain": plan.gain,
+        "metrics_before": _known_metrics(plan.before, num_unknown_lags, num_partitions),
+        "metrics_after": _known_metrics(plan.after, num_unknown_lags, num_partitions),
+        "violations": list(plan.violations),
+    }
+
+
+def _known_metrics(measured: Metrics, num_unknown: int, num_partitions: int) -> dict[str, Any]:
+    """The metrics, without those that unknown lag makes meaningless: it counts as 0 in the arrays."""
+    # Not asdict(): copying value by value costs as much as measuring.
+    columns = {name: getattr(measured, name) for name in _METRICS}
+    if num_unknown:
+        columns |= {"mean_member_lag_records": None, "lag_skew": None}
+        if num_unknown == num_partitions:
+            columns["max_member_lag_records"] = None
+    return columns
+
 
 _LOG = named_logger(__name__)
 _NO_HISTORY = GroupHistory()
 
 
-def plan_groups(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
+def plan_batch(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
     """Decide about the groups of a batch.
 
     Returns by ``PLANNED``: a row for each group whose mode is not ``observe``, and for each further 10,000
@@ -183,10 +344,231 @@ def _plan_apart(lag: pa.Table, members: pa.Table, context: PlanContext, error: E
             return planned_table(None, [])
         return planned_table(None, [PlannedGroup(0, _unexpected(group_id, settings, context, error))])
     return pa.concat_tables(
-        plan_groups(
+        plan_batch(
             lag.filter(pc.equal(lag["group_id"], group_id)),
             members.filter(pc.equal(members["group_id"], group_id)),
             context,
         )
         for group_id in group_ids
     )
+
+
+# The same in every row of a run: Spark adds them where a row needs them.
+SHARED: Final = ("cluster", "day", "snapshot_id", "slot", "run_id", "policy_hash", "attempt_id")
+
+
+def _planned_table() -> Table:
+    """A group's decision, head and partitions in one row: a value in a list costs Spark less than a row.
+
+    A plan of many partitions has several rows; the first has the decision and the head.
+    """
+    plain = ("group_id", "plan_id", "mode")
+
+    def nested(table: Table, *more: str) -> str:
+        own = (f"{c.name}: {c.type}" for c in table.columns if c.name not in {*SHARED, *plain})
+        return f"STRUCT<{', '.join([*own, *more])}>"
+
+    counts = ", ".join(f"{name}: BIGINT" for name in COUNTED_INPUTS)
+    columns = (
+        Column("group_id", "STRING", "group"),
+        Column("plan_id", "STRING", "its plan, null when there is none"),
+        Column("mode", "STRING", "mode in effect"),
+        Column("decided", nested(DECISIONS, "traceback: STRING"), "columns of its row of decisions"),
+        Column("head", nested(PLANS), "columns of its row of plans; null when there is none"),
+        Column("rows", f"ARRAY<{nested(PLAN_ASSIGNMENTS)}>", "the plan's partitions, or some of them"),
+        Column("counts", f"STRUCT<{counts}>", "what the gates count of the plan's rows"),
+    )
+    return Table("planned", "output of planning", ("group_id",), columns)
+
+
+PLANNED: Final = _planned_table()
+# Partitions in one row of the output: the JVM keeps a row in one piece of memory, several times.
+_PARTITIONS_PER_ROW: Final = 10_000
+
+
+def planned_table(batch: GroupBatch | None, groups: Sequence[PlannedGroup]) -> pa.Table:
+    """Return the decisions, heads and partitions of a batch's groups as one table.
+
+    batch: The groups' rows; None where no group has a plan.
+    """
+    import pyarrow as pa
+
+    from evenlag.lake.arrow_schema import arrow_schema
+
+    schema = arrow_schema(PLANNED)
+    # pyarrow ignores keys that the struct has no field for.
+    decisions = [group.decision.as_row() for group in groups]
+    plans = [(group.number, group.plan) for group in groups if group.plan is not None]
+    columns = {"decided": pa.array(decisions, schema.field("decided").type)} | {
+        name: pa.array([row[name] for row in decisions], pa.string())
+        for name in ("group_id", "plan_id", "mode")
+    }
+    columns["counts"] = pa.nulls(len(decisions), schema.field("counts").type)
+    if batch is None or not plans:
+        columns |= {name: pa.nulls(len(decisions), schema.field(name).type) for name in ("head", "rows")}
+        return pa.table(columns).select(schema.names)
+    has_plan = np.array([group.plan is not None for group in groups])
+    rows = _rows(batch, plans, schema.field("rows").type.value_type)
+    columns["head"] = pa.array(_hashed_heads(groups, rows), schema.field("head").type)
+    return _cut(columns, has_plan, [plan.rows.group.num_partitions for _, plan in plans], rows)
+
+
+def with_counts(planned: pa.Table, lag: pa.Table, members: pa.Table) -> pa.Table:
+    """Add what the gates count of each plan, to its row that has the head."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = planned["rows"].combine_chunks()
+    parent, partitions = pc.list_parent_indices(rows), pc.list_flatten(rows)
+    names = ("topic_id", "topic", "partition", "owner_after")
+    columns = {name: planned[name].take(parent) for name in ("plan_id", "group_id")}
+    columns |= {name: pa.chunked_array([pc.struct_field(partitions, name)]) for name in names}
+    counts = count_rows(pa.table(columns), lag, members)
+    is_head = pc.is_valid(planned["head"]).to_pylist()
+    values = [
+        counts.get(plan_id) if is_first else None
+        for plan_id, is_first in zip(planned["plan_id"].to_pylist(), is_head, strict=True)
+    ]
+    place = planned.schema.get_field_index("counts")
+    field = planned.schema.field("counts")
+    return planned.set_column(place, field, pa.array(values, field.type))
+
+
+def table_rows(planned: pa.Table, column: str, table: Table, shared: Mapping[str, object]) -> pa.Table:
+    """Return the rows of a table that are nested in a column of the output.
+
+    shared: Values of the columns of :data:`SHARED`.
+    """
+    import pyarrow.compute as pc
+
+    chosen = planned.filter(pc.is_valid(planned[column])).combine_chunks()
+    return _by_contract(table, chosen[column].combine_chunks(), chosen, shared)
+
+
+def assignment_rows(planned: pa.Table, shared: Mapping[str, object]) -> pa.Table:
+    """Return a row of ``plan_assignments`` for each partition of the plans in memory.
+
+    Returns rows by the contract, with those of shadow plans that do not move, in the order of `planned`.
+    shared: Values of the columns of :data:`SHARED`.
+    """
+    import pyarrow.compute as pc
+
+    rows = planned["rows"].combine_chunks()
+    of_group = planned.select(["group_id", "plan_id"]).take(pc.list_parent_indices(rows))
+    return _by_contract(PLAN_ASSIGNMENTS, pc.list_flatten(rows), of_group, shared)
+
+
+def _by_contract(
+    table: Table, nested: pa.StructArray, plain: pa.Table, shared: Mapping[str, object]
+) -> pa.Table:
+    """Rows of a table: the fields of `nested`, the values that all rows share, and columns of `plain`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from evenlag.lake.arrow_schema import arrow_schema
+
+    fields = {field.name for field in nested.type}
+
+    def values(field: pa.Field) -> pa.Array | pa.ChunkedArray:
+        if field.name in fields:
+            return pc.struct_field(nested, field.name).cast(field.type)
+        if field.name in shared:
+            return pa.repeat(pa.scalar(shared[field.name], field.type), len(nested))
+        return plain[field.name]
+
+    schema = arrow_schema(table)
+    return pa.table([values(field) for field in schema], schema=schema)
+
+
+def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.StructType) -> pa.StructArray:
+    """A value for each partition of each plan, plan after plan."""
+    import pyarrow as pa
+
+    from evenlag.planning.group_planner import member_keys
+
+    groups = [plan.rows.group for _, plan in plans]
+    rows = np.concatenate([np.arange(*batch.row_start[number : number + 2]) for number, _ in plans])
+    before = _numbered([plan.rows.held for _, plan in plans], groups)
+    after = _numbered([plan.assignment for _, plan in plans], groups)
+    claimed = np.concatenate([group.owner for group in groups])
+    moved = (claimed >= 0) & (claimed != np.concatenate([plan.assignment for _, plan in plans]))
+    member_ids = [member_id for group in groups for member_id in group.member_ids]
+    lag = batch.lag.take(pa.array(rows)) if len(rows) < batch.lag.num_rows else batch.lag
+    columns = {
+        "owner_before": _take(member_ids, before),
+        "owner_after": _take(member_ids, after),
+        "owner_after_key": _take([key for group in groups for key in member_keys(group)], after),
+        "moved": pa.array(moved),
+        "lag_status": lag["status"].combine_chunks(),
+    }
+    columns |= {
+        name: lag[name].combine_chunks() for name in ("topic_id", "topic", "partition", "lag_records")
+    }
+    arrays = [
+        columns[field.name] if field.name in columns else pa.nulls(len(rows), field.type) for field in kind
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _hashed_heads(groups: Sequence[PlannedGroup], rows: pa.StructArray) -> list[Mapping[str, Any] | None]:
+    """The heads; of plans that may be published with the hash of their partitions."""
+    import pyarrow as pa
+
+    table, start = pa.Table.from_struct_array(rows), 0
+    heads: list[Mapping[str, Any] | None] = []
+    for group in groups:
+        if group.plan is None or group.head is None:
+            heads.append(None)
+            continue
+        size = group.plan.rows.group.num_partitions
+        is_followed = group.decision.mode != Mode.SHADOW.value
+        found = hash_assignments(table.slice(start, size)) if is_followed else None
+        heads.append({**group.head, "assignments_hash": found})
+        start += size
+    return heads
+
+
+def _cut(
+    columns: Mapping[str, pa.Array], has_plan: NDArray[np.bool_], sizes: list[int], rows: pa.StructArray
+) -> pa.Table:
+    """Add each group's partitions, in as many rows as they need."""
+    import pyarrow as pa
+
+    from evenlag.lake.arrow_schema import arrow_schema
+
+    size = np.zeros(len(has_plan), dtype=np.int64)
+    size[has_plan] = sizes
+    pieces = np.maximum(-(-size // _PARTITIONS_PER_ROW), 1)
+    group = np.repeat(np.arange(len(size)), pieces)
+    first = np.cumsum(pieces) - pieces
+    piece = np.arange(len(group)) - first[group]
+    taken = np.minimum(size[group] - piece * _PARTITIONS_PER_ROW, _PARTITIONS_PER_ROW)
+    starts = np.concatenate([[0], np.cumsum(taken)]).astype(np.int32)
+    schema = arrow_schema(PLANNED)
+    cut = dict(columns)
+    if len(group) > len(size):
+        once = pa.array(group, mask=piece > 0)
+        cut = {
+            name: values.take(once if name in {"decided", "head", "counts"} else pa.array(group))
+            for name, values in columns.items()
+        }
+    # A group without a plan has no list, which is not an empty list.
+    cut["rows"] = pa.ListArray.from_arrays(
+        pa.array(starts), rows, type=schema.field("rows").type, mask=pa.array(~has_plan[group])
+    )
+    return pa.table(cut).select(schema.names)
+
+
+def _numbered(owners: list[NDArray[np.int32]], groups: list[Group]) -> NDArray[np.int32]:
+    """Members' indexes within their groups as indexes among the members of all; -1 stays."""
+    ends = np.cumsum([group.num_members for group in groups])
+    shifts = np.repeat([0, *ends[:-1]], [len(owner) for owner in owners])
+    placed = np.concatenate(owners)
+    return np.where(placed >= 0, placed + shifts, -1).astype(np.int32)
+
+
+def _take(values: list[str], index: NDArray[np.int32]) -> pa.Array:
+    """Look strings up by index; -1 is null. No Python loop over rows."""
+    import pyarrow as pa
+
+    return pa.array(values, pa.string()).take(pa.array(index, pa.int32(), mask=index < 0))

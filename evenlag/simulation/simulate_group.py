@@ -12,10 +12,14 @@ from assignor_core.errors import AssignorError
 from evenlag.name_patterns import matches_pattern
 from evenlag.policy.candidates import OBSERVED
 from evenlag.simulation.capacity import estimate_capacities
-from evenlag.simulation.measured_lag import measure_history
-from evenlag.simulation.replay_metrics import count_unknown_ages, measure_scenarios, model_error
+from evenlag.simulation.fluid_model import simulate
+from evenlag.simulation.replay_metrics import (
+    count_unknown_ages,
+    measure_history,
+    measure_scenarios,
+    model_error,
+)
 from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario, Planner, Scenario
-from evenlag.simulation.simulator import simulate
 from evenlag.simulation.snapshot_scores import MomentScores, score_moments
 
 if TYPE_CHECKING:
@@ -27,9 +31,9 @@ if TYPE_CHECKING:
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Pauses
     from evenlag.simulation.capacity import Capacities
+    from evenlag.simulation.fluid_model import Simulated
     from evenlag.simulation.history import History, Structure
     from evenlag.simulation.replay_metrics import ScenarioMetrics
-    from evenlag.simulation.simulator import Simulated
 
 _TOO_FEW: Final = "a simulation needs at least two snapshots"
 _NO_ROWS: Final = "no partition of the group was read"

@@ -10,13 +10,13 @@ from evenlag.errors import SnapshotNotFoundError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.logging_setup import WorkerLog, log_fields, named_logger
-from evenlag.planning.context import PlanContext
+from evenlag.planning.plan_batch import PlanContext
+from evenlag.planning.plan_history import read_history
 from evenlag.publishing.sealing.row_seal import Sealer
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import sized_session
 from spark_jobs.steps.check_snapshot import stop_reason
-from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.plan_groups import plan_groups
 from spark_jobs.steps.run_records import keep_policy, record_run
 from spark_jobs.steps.snapshot_rows import SnapshotRows, find_marker

@@ -28,7 +28,8 @@ from evenlag.planning.decision_record import (
     record_decision,
 )
 from evenlag.planning.plan_attempts import new_attempt_id
-from evenlag.planning.plan_output import PLANNED, table_rows
+from evenlag.planning.plan_batch import PLANNED, table_rows
+from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_recorded
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.sealing.verified_plans import (
@@ -40,7 +41,6 @@ from evenlag.publishing.sealing.verified_plans import (
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.expectations import import_ahead
-from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
 from spark_jobs.transforms.plan_frames import (
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from evenlag.planning.context import PlanContext
     from evenlag.planning.decision_record import DecisionRecord
+    from evenlag.planning.plan_batch import PlanContext
     from evenlag.publishing.sealing.row_seal import Sealer
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 

@@ -9,8 +9,7 @@ from evenlag.enums import PlanEvent
 from evenlag.lag.group_lag import LAG_COLUMNS
 from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
-from evenlag.planning import adherence
-from evenlag.planning.outcomes import build_outcomes
+from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, build_outcomes
 from evenlag.planning.plan_attempts import read_assignments
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, find_published
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard
@@ -138,8 +137,8 @@ def _build_outcomes(
         built += build_outcomes(
             plans,
             heads,
-            assignments=read_assignments(rows.reader, of_batch, adherence.ASSIGNMENT_COLUMNS),
-            members=rows.rows_of_groups(MEMBERS, adherence.MEMBER_COLUMNS, names),
+            assignments=read_assignments(rows.reader, of_batch, ASSIGNMENT_COLUMNS),
+            members=rows.rows_of_groups(MEMBERS, MEMBER_COLUMNS, names),
             lag=rows.rows_of_groups(LAG, LAG_COLUMNS, names),
             marker=rows.marker,
             run_id=run_id,

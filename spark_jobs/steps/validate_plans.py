@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
-    from evenlag.planning.context import PlanContext
+    from evenlag.planning.plan_batch import PlanContext
     from evenlag.publishing.sealing.row_seal import Sealer
     from spark_jobs.steps.plan_groups import Planned
     from spark_jobs.steps.snapshot_rows import SnapshotRows

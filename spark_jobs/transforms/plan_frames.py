@@ -1,7 +1,7 @@
 """Plans of all groups of a snapshot: of few rows in this process, else in one Spark job.
 
 The Spark job plans groups in batches, one Arrow call per batch. Both ways plan by the same function of Arrow
-tables, :func:`evenlag.planning.plan_batch.plan_groups`.
+tables, :func:`evenlag.planning.plan_batch.plan_batch`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from evenlag.enums import Mode
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
-from evenlag.planning.plan_batch import plan_groups
-from evenlag.planning.plan_output import PLANNED, SHARED, assignment_rows, with_counts
+from evenlag.planning.plan_batch import PLANNED, SHARED, assignment_rows, plan_batch, with_counts
 from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.batch_packing import with_batches
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from evenlag.planning.context import PlanContext
+    from evenlag.planning.plan_batch import PlanContext
 
 LAG_COLUMNS: Final = (
     "topic_id",
@@ -68,7 +67,7 @@ def build_plans(
 
     Returns columns of ``PLANNED``: one row per group, more for a plan of many partitions. A group whose
     best assignment is its current one gets no plan. :func:`select_assignments` and
-    ``evenlag.planning.plan_output.table_rows`` select the rows of the tables from it.
+    ``evenlag.planning.plan_batch.table_rows`` select the rows of the tables from it.
     batches: Ids of all groups, and the batch of each (``pack_groups``). Without it, groups are distributed
         by the hash of their ids, which is sufficient for small snapshots. The resulting rows are the same.
     """
@@ -154,7 +153,7 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
 
 
 def _plan(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
-    return with_counts(plan_groups(lag, members, context), lag, members)
+    return with_counts(plan_batch(lag, members, context), lag, members)
 
 
 def select_assignments(

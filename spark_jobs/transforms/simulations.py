@@ -132,8 +132,7 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
     import pyarrow as pa
 
     from evenlag.lake.arrow_schema import arrow_schema
-    from evenlag.simulation.arrow_input import read_snapshots
-    from evenlag.simulation.history import build_history
+    from evenlag.simulation.history import build_history, read_snapshots
     from evenlag.simulation.simulate_group import score_group, simulate_group
 
     schema = arrow_schema(COMPARED)

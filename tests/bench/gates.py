@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLAN_EVENTS
-from evenlag.planning.context import PlanContext
+from evenlag.planning.plan_batch import PlanContext
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.classic_session import build_session

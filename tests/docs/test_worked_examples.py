@@ -28,7 +28,7 @@ from evenlag.policy.json_schema import render_schema
 from evenlag.policy.portable_settings import plain_values
 from evenlag.policy.group_settings import GateLimits, GroupSettings
 from evenlag.publishing.gates_reference import render_gates
-from evenlag.simulation.gates import passes_gates
+from evenlag.simulation.scenarios import passes_gates
 from spark_jobs.steps.expectations import judge_plans
 
 NAME = "max_member_partitions_share"

@@ -24,6 +24,7 @@ from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, TABLE
 from evenlag.monitoring.alerts import find_changes, record_changes
 from evenlag.monitoring.snapshot_metrics import read_metrics
 from evenlag.overview.report_view import MAX_ROWS
+from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.approval_requests import open_requests
 from evenlag.publishing.eligibility import read_publishable
@@ -33,7 +34,6 @@ from evenlag.report.read_report import read_report
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import AUDIT_VERSION, audit_assignments
 from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.load_plan_history import read_history
 from spark_jobs.steps.run_records import keep_policy, open_since
 from spark_jobs.steps.score_plans import find_open_since, score_plans
 from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS
-from evenlag.planning.context import PlanContext
+from evenlag.planning.plan_batch import PlanContext
 from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.snapshot_rows import SnapshotRows

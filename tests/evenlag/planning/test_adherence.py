@@ -8,7 +8,7 @@ import pyarrow as pa  # noqa: TID253 - rows come and go as Arrow tables here
 import pytest
 
 from evenlag.lake.tables import MEMBERS, PLAN_ASSIGNMENTS
-from evenlag.planning.adherence import (
+from evenlag.planning.outcomes import (
     Adherence,
     GroupStatus,
     explode_assignments,

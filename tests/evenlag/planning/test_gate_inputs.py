@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS
 from evenlag.planning.gate_inputs import build_gate_rows, count_rows, gate_inputs
-from evenlag.planning.plan_batch import plan_groups
-from evenlag.planning.plan_output import with_counts
+from evenlag.planning.plan_batch import plan_batch, with_counts
 from tests.support.lakes.snapshots import HEAD, NOW, TOPIC_IDS, arrow, marker, member, plan_context
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ def test_a_plan_in_two_rows_of_the_output_is_counted_once() -> None:
     ]
     members = arrow(MEMBERS, [member("m-1"), member("m-2")])
     rows, more = arrow(LAG, lag), arrow(LAG, [lag[0] | {"partition": number}])
-    planned = plan_groups(rows, members, plan_context(POLICY))
+    planned = plan_batch(rows, members, plan_context(POLICY))
     assert [len(piece) for piece in planned["rows"].to_pylist()] == [10_000, 2_000]
 
     def counted(planned: pa.Table, lag: pa.Table, members: pa.Table) -> list[Any]:

@@ -14,8 +14,7 @@ from assignor_core.hint import HintPayload
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.logging_setup import JsonFormatter, WorkerLog, log_fields
-from evenlag.planning.context import GroupHistory, PlanContext
-from evenlag.planning.plan_batch import plan_groups
+from evenlag.planning.plan_batch import GroupHistory, PlanContext, plan_batch
 from evenlag.policy.loader import parse_policy
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, member, plan_context
 
@@ -73,7 +72,7 @@ def decide(
     lag_rows: pa.Table, member_rows: pa.Table, given: PlanContext
 ) -> tuple[dict[str, Any], dict[str, Any] | None, dict[int, str]]:
     """The decision, the plan's row if there is one, and the new owner of each partition."""
-    (answer,) = plan_groups(lag_rows, member_rows, given).to_pylist()
+    (answer,) = plan_batch(lag_rows, member_rows, given).to_pylist()
     head = answer["head"] and answer | answer["head"]
     owners = {row["partition"]: row["owner_after"] for row in answer["rows"] or ()}
     return answer | answer["decided"], head, owners
@@ -244,7 +243,7 @@ def test_an_executor_logs_a_group_that_failed_with_the_ids_of_the_run(
     try:
         with log_fields(run_id="r", cluster="c", step="decide"):
             log = WorkerLog.of_driver()
-        plan_groups(SKEWED, members(), replace(context(), log=log))
+        plan_batch(SKEWED, members(), replace(context(), log=log))
     finally:
         logging.getLogger().removeHandler(handler)
     [record] = found
@@ -255,6 +254,6 @@ def test_an_executor_logs_a_group_that_failed_with_the_ids_of_the_run(
 
 def test_a_group_nobody_asked_for_gets_no_row() -> None:
     given = context()
-    assert plan_groups(SKEWED, members(), given).num_rows > 0
+    assert plan_batch(SKEWED, members(), given).num_rows > 0
     observed = parse_policy(POLICY.format(more=""), environ={"EVENLAG_MAX_MODE": "observe"}).policy
-    assert plan_groups(SKEWED, members(), replace(given, policy=observed)).num_rows == 0
+    assert plan_batch(SKEWED, members(), replace(given, policy=observed)).num_rows == 0

@@ -32,7 +32,7 @@ EXECUTOR_MODULES = (
     "evenlag.planning.plan_batch",
     "spark_jobs.transforms.simulations",
     "evenlag.simulation.simulate_group",
-    "evenlag.simulation.arrow_input",
+    "evenlag.simulation.history",
     "evenlag.policy.portable_settings",
     "spark_jobs.steps.distributed_read",
 )

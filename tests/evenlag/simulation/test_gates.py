@@ -14,8 +14,8 @@ from evenlag.policy.gate_contract import Comparison
 from evenlag.policy.gates import SIMULATED_GATES
 from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.portable_settings import plain_values
-from evenlag.simulation import gates
-from evenlag.simulation.gates import EARLY_INPUTS, PLAN_INPUTS, SimulatedPlan, may_plan, passes_gates
+from evenlag.simulation import scenarios
+from evenlag.simulation.scenarios import EARLY_INPUTS, PLAN_INPUTS, SimulatedPlan, may_plan, passes_gates
 
 if TYPE_CHECKING:
     from evenlag.policy.gate_contract import Gate
@@ -69,4 +69,4 @@ def test_the_first_plan_of_a_scenario_has_no_cooldown() -> None:
     assert may_plan(SETTINGS, math.nan)
     assert not may_plan(SETTINGS, SETTINGS["gates"]["cooldown_s"] - 1)
     assert may_plan(SETTINGS, SETTINGS["gates"]["cooldown_s"])
-    assert {gate.name for gate in gates._EARLY_GATES} == {"cooldown"}
+    assert {gate.name for gate in scenarios._EARLY_GATES} == {"cooldown"}

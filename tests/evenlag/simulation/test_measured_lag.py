@@ -10,7 +10,7 @@ import pytest
 from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.settings import Pauses
-from evenlag.simulation.measured_lag import measure_history
+from evenlag.simulation.replay_metrics import measure_history
 from evenlag.simulation.simulate_group import score_group, simulate_group
 from tests.support.lakes.replay_histories import history_of, snapshot
 

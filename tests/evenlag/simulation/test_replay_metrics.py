@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from evenlag.policy.settings import Pauses
+from evenlag.simulation.fluid_model import simulate
 from evenlag.simulation.replay_metrics import measure_scenarios, p95_over_time, time_lags_s, time_weights_s
 from evenlag.simulation.scenarios import ObservedScenario
-from evenlag.simulation.simulator import simulate
 from tests.support.lakes.replay_histories import history_of, snapshot
 
 if TYPE_CHECKING:

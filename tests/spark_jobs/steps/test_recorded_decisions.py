@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from evenlag.lake.tables import Table
-    from evenlag.planning.context import PlanContext
+    from evenlag.planning.plan_batch import PlanContext
     from spark_jobs.steps.plan_groups import Planned
 
 pytestmark = pytest.mark.jvm

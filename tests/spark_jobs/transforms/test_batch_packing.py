@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.planning import group_planner
-from evenlag.planning.plan_batch import plan_groups
-from evenlag.planning.plan_output import with_counts
+from evenlag.planning.plan_batch import plan_batch, with_counts
 from spark_jobs.transforms.batch_packing import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
 from spark_jobs.transforms.plan_frames import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
 from tests.support.lakes.snapshots import member, plan_context
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from evenlag.lake.tables import Table
-    from evenlag.planning.context import PlanContext
+    from evenlag.planning.plan_batch import PlanContext
 
 POLICY = """
 lake: /nowhere
@@ -100,7 +99,7 @@ def plan_in(
     for batch in batches:
         lag = table(LAG, [row for row in lags if row["group_id"] in batch])
         members = table(MEMBERS, [row for row in people if row["group_id"] in batch])
-        found += [repr(row) for row in plan_groups(lag, members, context()).to_pylist()]
+        found += [repr(row) for row in plan_batch(lag, members, context()).to_pylist()]
     return sorted(found)
 
 
@@ -123,7 +122,7 @@ def test_rows_are_the_same_however_groups_are_bundled_and_rows_ordered() -> None
 def test_a_partition_of_mixed_batches_is_one_bundle() -> None:
     lags, people = snapshot()
     lag, members = table(LAG, lags), table(MEMBERS, people)
-    expected = with_counts(plan_groups(lag, members, context()), lag, members)
+    expected = with_counts(plan_batch(lag, members, context()), lag, members)
     taken = [None if row["subscription"] is None else ",".join(row["subscription"]) for row in people]
     place = members.schema.get_field_index("subscription")
     shown = members.set_column(place, "subscription", pa.array(taken, pa.string()))
@@ -154,7 +153,7 @@ def test_a_partition_of_mixed_batches_is_one_bundle() -> None:
 
 def test_what_nobody_foresaw_fails_alone_and_leaves_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     lags, people = snapshot()
-    expected = decisions(plan_groups(table(LAG, lags), table(MEMBERS, people), context()))
+    expected = decisions(plan_batch(table(LAG, lags), table(MEMBERS, people), context()))
     plan_group = group_planner.plan_group
 
     def fail(*given: Any, group_id: str, **more: Any) -> Any:
@@ -163,7 +162,7 @@ def test_what_nobody_foresaw_fails_alone_and_leaves_its_traceback(monkeypatch: p
         return plan_group(*given, group_id=group_id, **more)
 
     monkeypatch.setattr(group_planner, "plan_group", fail)
-    answer = plan_groups(table(LAG, lags), table(MEMBERS, people), context())
+    answer = plan_batch(table(LAG, lags), table(MEMBERS, people), context())
     shown = decisions(answer)
     name, reason = shown.pop("group-5")
     assert name == "FAILED"
@@ -175,9 +174,9 @@ def test_what_nobody_foresaw_fails_alone_and_leaves_its_traceback(monkeypatch: p
 
 def test_rows_that_cannot_be_put_in_order_fail_their_group_alone() -> None:
     lags, people = snapshot()
-    expected = decisions(plan_groups(table(LAG, lags), table(MEMBERS, people), context()))
+    expected = decisions(plan_batch(table(LAG, lags), table(MEMBERS, people), context()))
     broken = [row | {"topic": None} if row["group_id"] == "group-7" else row for row in lags]
-    shown = decisions(plan_groups(table(LAG, broken), table(MEMBERS, people), context()))
+    shown = decisions(plan_batch(table(LAG, broken), table(MEMBERS, people), context()))
     assert shown.pop("group-7")[0] == "FAILED"
     assert shown == {group: said for group, said in expected.items() if group != "group-7"}
 
@@ -198,7 +197,7 @@ def test_a_partition_that_is_owned_but_not_subscribed_any_more_is_not_planned() 
 
     lags = [row("a", 0, 900, "m-1"), row("a", 1, 800, "m-1"), row("b", 3, 70, "m-1")]
     people = [member(name, topics=["a"]) for name in ("m-1", "m-2")]
-    answer = plan_groups(table(LAG, lags), table(MEMBERS, people), context()).to_pylist()
+    answer = plan_batch(table(LAG, lags), table(MEMBERS, people), context()).to_pylist()
     rows = {
         (row["topic"], row["partition"]): row["owner_after"] is None
         for group in answer

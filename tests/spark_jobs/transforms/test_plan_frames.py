@@ -11,7 +11,7 @@ import pytest
 
 from assignor_core.hint import HintPayload, plan_id
 from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
-from evenlag.planning.plan_output import PLANNED, table_rows
+from evenlag.planning.plan_batch import PLANNED, table_rows
 from spark_jobs.runtime.session import sized_session
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF
 from spark_jobs.steps.snapshot_rows import to_contract
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from evenlag.lake.tables import Table
-    from evenlag.planning.context import PlanContext
+    from evenlag.planning.plan_batch import PlanContext
 
 pytestmark = pytest.mark.jvm
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS
-from evenlag.planning.context import PlanContext
+from evenlag.planning.plan_batch import PlanContext
 from evenlag.policy.loader import parse_policy
 from tests.support.spark_tables import write_rows
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table
-    from evenlag.planning.context import GroupHistory
+    from evenlag.planning.plan_batch import GroupHistory
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 DAY = date(2026, 3, 1)

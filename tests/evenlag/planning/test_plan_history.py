@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
-from evenlag.planning.context import GroupHistory
+from evenlag.planning.plan_batch import GroupHistory
+from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_policy
-from spark_jobs.steps.load_plan_history import read_history
 from tests.support.lakes.snapshots import NOW, arrow
 from tests.support.spark_tables import write_rows
 
