@@ -1,4 +1,4 @@
-"""An Apache Kafka broker (KRaft) in its own folder: alone, or a node of `sandbox.kafka.cluster`.
+"""An Apache Kafka broker (KRaft) in its own folder.
 
 It listens on free ports of the loopback interface, does not create topics automatically, has no initial
 rebalance delay, and dies with the process that started it. Stop, kill and restart keep the folder and the

@@ -18,7 +18,6 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from sandbox.spark.cluster import SparkCluster
 from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.plan_groups import plan_groups
@@ -29,6 +28,7 @@ from tests.bench.support.planning_data import (
     snapshot_rows,
     write_groups,
 )
+from tests.support.spark_cluster import SparkCluster
 from tests.support.spark_cluster_runs import driver_environment
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evenlag.kafka.live_groups import LiveGroup
-    from sandbox.kafka.cluster import Cluster as Nodes
     from tests.chaos.verdict import Verdict
+    from tests.support.kafka_cluster import Cluster as Nodes
 
 _RECOVER_S = 120.0
 # A transaction whose coordinator has ended may wait permanently: a new publisher goes on.

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from evenlag.errors import JobError
-from sandbox.kafka.cluster import Cluster
 from tests.chaos.node_faults import NodeFaults
 from tests.chaos.spark_world import CLUSTER, NUM_GROUPS, TOPIC, World, say
+from tests.support.kafka_cluster import Cluster
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "chaos_plans.json"
 HINT_TOPIC = "hints"

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafka.errors import KafkaError
 
-from sandbox.kafka.cluster_admin import OFFSETS_TOPIC
+from tests.support.kafka_cluster import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Sequence
 
-    from sandbox.kafka.cluster import Cluster
+    from tests.support.kafka_cluster import Cluster
 
 _TRANSACTIONS: Final = "__transaction_state"
 # Longer than a broker's session (3 s), so that others take over; or shorter, so that nobody does.

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sandbox.kafka.broker import Broker
-from sandbox.kafka.cluster import Cluster
 from tests.chaos.cluster_storm import ClusterStorm
 from tests.chaos.storm import Storm
+from tests.support.kafka_cluster import Cluster
 
 if TYPE_CHECKING:
     from tests.chaos.verdict import Verdict

@@ -13,8 +13,8 @@ import pytest
 from evenlag.airflow.tasks.spark_task import spark_step
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
-from sandbox.spark.cluster import SparkCluster
 from sandbox.workload.workload import Workload
+from tests.support.spark_cluster import SparkCluster
 from tests.support.spark_cluster_runs import (
     assert_one_machine_gives_the_same,
     driver_environment,

@@ -10,7 +10,7 @@ import pytest
 
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.writing.hint_publisher import hint_publisher, publisher_id
-from sandbox.kafka.cluster_admin import offsets_partition
+from tests.support.kafka_cluster import offsets_partition
 from tests.support.live_plan import LiveGroup
 from tests.support.waiting import wait_until
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from evenlag.policy.cluster_settings import ClusterSettings
-    from sandbox.kafka.cluster import Cluster
+    from tests.support.kafka_cluster import Cluster
 
 _TRANSACTIONS: Final = "__transaction_state"
 

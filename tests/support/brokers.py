@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from evenlag.policy.cluster_settings import ClusterSettings
 from sandbox.kafka.broker import Broker
-from sandbox.kafka.cluster import Cluster
+from tests.support.kafka_cluster import Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ USER = "sandbox"
 
 
 class Brokers(Protocol):
-    """One broker or a cluster: `sandbox.kafka.broker.Broker` or `sandbox.kafka.cluster.Cluster`."""
+    """One broker or a cluster: `sandbox.kafka.broker.Broker` or `tests.support.kafka_cluster.Cluster`."""
 
     @property
     def bootstrap_servers(self) -> str:

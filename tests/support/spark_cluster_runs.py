@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
-    from sandbox.spark.cluster import SparkCluster
+    from tests.support.spark_cluster import SparkCluster
 
 ROOT = Path(__file__).resolve().parents[2]
 

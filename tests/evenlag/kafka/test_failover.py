@@ -18,7 +18,7 @@ from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import list_groups
 from evenlag.kafka.rate_limit import Deadline, FailoverWindow, RequestLimits
 from evenlag.policy.cluster_settings import ClusterSettings
-from sandbox.kafka.cluster_admin import OFFSETS_TOPIC, offsets_partition
+from tests.support.kafka_cluster import OFFSETS_TOPIC, offsets_partition
 from tests.support.two_brokers import shorten_requests
 from tests.support.waiting import wait_until
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from evenlag.kafka.broker_requests import BrokerCalls
     from evenlag.kafka.cluster_reader import ClusterSnapshot
-    from sandbox.kafka.cluster import Cluster
+    from tests.support.kafka_cluster import Cluster
 
 pytestmark = [pytest.mark.extended, pytest.mark.broker]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandbox.kafka.broker import Broker
-from sandbox.kafka.cluster import Cluster
 from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS
 from sandbox.processes import free_ports
 from tests.support.brokers import USER
+from tests.support.kafka_cluster import Cluster
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -43,8 +43,8 @@ from typing import TYPE_CHECKING, Self
 from sandbox import subreaper
 from sandbox.jars import broker_classpath, cache_dir, java_command, spark_jars
 from sandbox.processes import free_ports, start_process, stop_process
-from sandbox.spark.executor_python import make_executor_python
 from tests.support.containers.compose_file import ROOT, Service, read_services
+from tests.support.spark_cluster import make_executor_python
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
 from sandbox.kafka.broker import BrokerError
-from sandbox.kafka.cluster import Cluster
-from sandbox.kafka.cluster_admin import offsets_partition
+from tests.support.kafka_cluster import Cluster, offsets_partition
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
