@@ -19,7 +19,7 @@ DEFAULT_LAKE: Final = Path("evenlag-lake")
 
 
 def acting_person(actor: str | None) -> str:
-    """Return the name of the user who decides.
+    """Return the name of the user.
 
     Returns that name without surrounding blanks; otherwise the user name of this process.
     actor: The name given on the command line; None or blank when none is given.
@@ -31,7 +31,7 @@ def acting_person(actor: str | None) -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        raise UsageError("this user has no name: name who decides with --actor NAME") from None
+        raise UsageError("this user has no name: name yourself with --actor NAME") from None
 
 
 def find_policy(config: str | os.PathLike[str] | None) -> LoadedPolicy | None:

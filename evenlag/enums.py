@@ -214,7 +214,7 @@ class DecisionKind(StrEnum):
 
 
 class Channel(StrEnum):
-    """How a user's decision on a plan arrived, as ``plan_events`` records it."""
+    """How a user answered about a plan, as ``plan_events`` records it."""
 
     PAGE = "page"
     API = "api"

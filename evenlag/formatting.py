@@ -78,19 +78,19 @@ def moment(value: datetime | None) -> str:
     return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
-def decided_by(event: Mapping[str, Any]) -> str:
-    """Format who decided on a plan, and over which channel.
+def answered_by(event: Mapping[str, Any]) -> str:
+    """Format who answered about a plan, and over which channel.
 
     event: A row of ``plan_events``, or its columns ``actor, actor_name, channel, account``; all but the
         first may be missing, as in rows of earlier versions.
 
     Examples
     --------
-    >>> decided_by({"actor": "7", "actor_name": "Ada", "channel": "page"})
+    >>> answered_by({"actor": "7", "actor_name": "Ada", "channel": "page"})
     "7 (Ada), on Airflow's page"
-    >>> decided_by({"actor": "account:ada", "channel": "command", "account": "ada@host"})
+    >>> answered_by({"actor": "account:ada", "channel": "command", "account": "ada@host"})
     'account:ada, by command on ada@host'
-    >>> decided_by({"actor": "policy"})
+    >>> answered_by({"actor": "policy"})
     'policy'
     """
     actor, name, account = str(event["actor"]), event.get("actor_name"), event.get("account")

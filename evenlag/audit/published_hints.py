@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
-from evenlag.formatting import decided_by
+from evenlag.formatting import answered_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -91,7 +91,7 @@ def _standing(events: Iterable[Mapping[str, Any]]) -> list[Hint]:
     approvals = {}
     for event in events:
         if event["event"] == PlanEvent.APPROVED:
-            approvals[event["plan_id"]] = decided_by(event)
+            approvals[event["plan_id"]] = answered_by(event)
         else:
             by_group[event["group_id"]].append(event)
     hints = []

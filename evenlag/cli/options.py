@@ -113,7 +113,7 @@ ActorOption = Annotated[
         "--actor",
         parser=option_types.name,
         metavar="NAME",
-        help="Who decides; else the user of this machine. It is recorded.",
+        help="The name to record; else the user of this machine.",
     ),
 ]
 NameOption = Annotated[

@@ -1,6 +1,6 @@
 """`evenlag plans approve | reject`: manual approval, recorded like an approval in Airflow.
 
-The command decides itself, as the account that runs it, or through Airflow's API, as the user of a token.
+The command records the answer itself, as the account that runs it, or sends it to Airflow by a user's token.
 What it may do is the policy's choice (``command_approvals``).
 """
 
@@ -27,7 +27,7 @@ from evenlag.cli.plans import the_plan
 from evenlag.cli.tables.plan_tables import SHORT_ID
 from evenlag.enums import CommandApprovals, PlanEvent
 from evenlag.errors import JobError, NothingThereError, UsageError
-from evenlag.formatting import decided_by
+from evenlag.formatting import answered_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,14 +115,14 @@ def reject(
 
 
 def _airflow(target: Target, url: str | None, name: str | None) -> AirflowRest | None:
-    """Return the Airflow to decide through, None to decide here; check what the policy allows."""
+    """Return the Airflow to answer through, None to record it here; check what the policy allows."""
     from evenlag.publishing.answers.actors import NotAnApproverError, channel_rule
     from evenlag.publishing.answers.airflow_request import find_access
 
     rule = target.settings.command_approvals
     if rule is CommandApprovals.REFUSE:
         raise NotAnApproverError(
-            f"{channel_rule(target.name, rule)}: decide on Airflow's page, under Required Actions"
+            f"{channel_rule(target.name, rule)}: answer on Airflow's page, under Required Actions"
         )
     access = find_access(url)
     if access is None and rule is CommandApprovals.AIRFLOW:
@@ -174,7 +174,7 @@ def _answer(
 def _decide(
     target: Target, prefix: str, *, approve: bool, reason: str, name: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Record the decision of this account; return the row of the plan, and the answer to print."""
+    """Record the answer of this account; return the row of the plan, and the answer to print."""
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing import approvals
     from evenlag.publishing.answers.actors import Actor
@@ -183,7 +183,7 @@ def _decide(
     now = datetime.now(UTC)
     actor = Actor.of_command(name)
     run_id = f"command__{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
-    head = approvals.decide(
+    head = approvals.record_answer(
         target.loaded,
         target.name,
         found["plan_id"],
@@ -234,7 +234,7 @@ def _tell(answer: dict[str, Any], *, as_json: bool) -> None:
     line = f"{answer['group_id']}: plan {answer['plan_id'][:SHORT_ID]} is {answer['status']}"
     if "airflow" in answer:
         what = "and publishes it" if answer["status"] == PlanEvent.APPROVED else "with the reason"
-        line += f" by {decided_by(answer)}; the run {answer['run_id']} of Airflow records it {what}"
+        line += f" by {answered_by(answer)}; the run {answer['run_id']} of Airflow records it {what}"
     elif answer.get("sequence") is not None:
         line += f" and published, sequence {answer['sequence']}"
         if answer.get("not_taken_up"):

@@ -14,7 +14,7 @@ from evenlag.cli.tables.plan_tables import SHORT_ID, gate_values, measures_table
 from evenlag.context import find_cluster, find_lake
 from evenlag.errors import NothingThereError, UsageError
 from evenlag.formatting import (
-    decided_by,
+    answered_by,
     did_you_mean,
     moment,
 )
@@ -172,7 +172,7 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     history = table("What happened", ("event", "at", "who", "why"), keys=("event",))
     for event in events:
         history.add_row(
-            status_text(event["event"]), moment(event["at"]), decided_by(event), event["reason"] or ""
+            status_text(event["event"]), moment(event["at"]), answered_by(event), event["reason"] or ""
         )
     out.print(history)
     verdicts = table(

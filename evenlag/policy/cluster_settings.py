@@ -141,12 +141,12 @@ class ClusterSettings(SettingsModel):
     )
     approvers: Approvers | None = Field(
         default=None,
-        description="who may decide on plans of mode approve: ids of Airflow's users, or account:NAME for "
+        description="who may approve plans of mode approve: ids of Airflow's users, or account:NAME for "
         "the command; null: whoever Airflow lets answer",
     )
     command_approvals: CommandApprovals = Field(
         default=CommandApprovals.ALLOW,
-        description="whether the command may decide on plans: itself, through Airflow only, or not at all",
+        description="whether the command may approve plans: itself, through Airflow only, or not at all",
     )
     temporary_member_after_s: int | None = Field(
         default=15,

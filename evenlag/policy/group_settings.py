@@ -166,7 +166,7 @@ class GroupRule(GroupSettings):
     )
     # Not a setting of the groups: who decides changes no plan, and resets no count of the back-off.
     approvers: Approvers | None = Field(
-        default=None, description="who may decide on plans of these groups; null: the cluster's approvers"
+        default=None, description="who may approve plans of these groups; null: the cluster's approvers"
     )
 
     def matches(self, cluster: str, group_id: str) -> bool:

@@ -268,7 +268,7 @@ class Policy(SettingsModel):
         return self
 
     @model_validator(mode="after")
-    def _somebody_may_decide(self) -> Policy:
+    def _somebody_may_approve(self) -> Policy:
         for name, cluster in self.clusters.items():
             if cluster.command_approvals is CommandApprovals.ALLOW:
                 continue
@@ -276,13 +276,13 @@ class Policy(SettingsModel):
             for approvers in (cluster.approvers, *(rule.approvers for rule in rules)):
                 if approvers and all(one.startswith(ACCOUNT_PREFIX) for one in approvers):
                     raise ValueError(
-                        f"nobody could decide on plans of {name}: the approvers {', '.join(approvers)} are "
+                        f"nobody could approve plans of {name}: the approvers {', '.join(approvers)} are "
                         f"accounts, and command_approvals is {cluster.command_approvals.value}"
                     )
         return self
 
     def approvers_of(self, cluster: str, group_id: str) -> tuple[str, ...] | None:
-        """Return who may decide on plans of a group; None if the policy names nobody.
+        """Return who may approve plans of a group; None if the policy names nobody.
 
         Returns the approvers of the rule that applies, else those of the cluster.
         """

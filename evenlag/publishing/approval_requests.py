@@ -53,7 +53,7 @@ def request_approval(
 ) -> ApprovalRequest:
     """Open the approval request of a plan. Idempotent: the same run gets the same request again.
 
-    approvers: Who may decide if the policy names nobody; None: whoever Airflow lets answer.
+    approvers: Who may approve if the policy names nobody; None: whoever Airflow lets answer.
     """
     reader, sealer = LakeReader(loaded.policy.lake), Sealer.of(loaded.policy.clusters[cluster])
     chosen: list[tuple[VerifiedPlan, Mapping[str, Any]]] = []

@@ -1,4 +1,4 @@
-"""Manual plan approval. The first recorded decision is final.
+"""Manual plan approval. The first recorded answer is final.
 
 The store decides which one is first: all events of a plan that depend on its earlier events have one guard
 (:func:`~evenlag.publishing.event_log.plan_guard`), so of two answers at the same time one is refused, and
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from evenlag.publishing.sealing.verified_plans import VerifiedPlan
 
 
-def decide(
+def record_answer(
     loaded: LoadedPolicy,
     cluster: str,
     plan_id: str,
@@ -41,12 +41,12 @@ def decide(
     now: datetime,
     approvers: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Record a user's decision on a plan. The first recorded decision is final.
+    """Record a user's approval or rejection of a plan. The first recorded answer is final.
 
-    Idempotent: the same decision by the same run changes nothing.
+    Idempotent: the same answer by the same run changes nothing.
 
     approve: Whether the plan is approved; else it is rejected.
-    approvers: Who may decide if the policy names nobody; None: whom the plan's request names.
+    approvers: Who may approve if the policy names nobody; None: whom the plan's request names.
     """
     event = PlanEvent.APPROVED if approve else PlanEvent.REJECTED
     sealer = Sealer.of(loaded.policy.clusters[cluster])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import Mode
 from evenlag.errors import JobError
-from evenlag.formatting import decided_by
+from evenlag.formatting import answered_by
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import PLANS
@@ -121,7 +121,7 @@ def _blocker(loaded: LoadedPolicy, plan: VerifiedPlan) -> str | None:
     if ending is not None:
         why = f": {ending['reason']}" if ending["reason"] else ""
         at = f"{ending['at']:%Y-%m-%d %H:%M:%S}Z"
-        return f"{name} is {ending['event']} since {at} by {decided_by(ending)}{why}"
+        return f"{name} is {ending['event']} since {at} by {answered_by(ending)}{why}"
     if not plan.verdicts:
         return f"{name} has not been judged by the gates yet"
     if not all(plan.verdicts.values()):

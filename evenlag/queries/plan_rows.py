@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import EVENT_RANK, DecisionKind, PlanEvent, RequestState
-from evenlag.formatting import decided_by, moment
+from evenlag.formatting import answered_by, moment
 from evenlag.lake.snapshot_ids import slot_day
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def plan_rows(
         events = reader.read_events(filters=wanted).to_pylist()
     last = last_events(events)
     deciders = {
-        event["plan_id"]: decided_by(event)
+        event["plan_id"]: answered_by(event)
         for event in events
         if event["event"] in {PlanEvent.APPROVED, PlanEvent.REJECTED} and event.get("channel")
     }

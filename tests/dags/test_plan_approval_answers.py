@@ -84,7 +84,7 @@ class Asked:
         return self.live.events(self.plan_id)
 
     def decide_by_command(self, *, approve: bool) -> None:
-        approvals.decide(
+        approvals.record_answer(
             self.live.loaded,
             self.live.name,
             self.plan_id,

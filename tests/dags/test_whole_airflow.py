@@ -156,7 +156,7 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
     refused = by_command("mallory")
     assert refused.exit_code == 2, refused.output
     assert refused.stderr == (
-        f"error: plan {plan[:12]}: Airflow does not let this user decide: User=mallory (id=mallory) is not a "
+        f"error: plan {plan[:12]}: Airflow does not let this user answer: User=mallory (id=mallory) is not a "
         "respondent for the task.\n"
     )
     account = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()

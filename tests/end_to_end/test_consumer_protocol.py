@@ -119,7 +119,7 @@ def test_from_a_skewed_group_to_an_applied_hint_and_no_record_is_lost(
     shown = read_plan(loaded, CLUSTER, plan["plan_id"], datetime.now(UTC))
     page = build_page(shown, answer_by=slot + timedelta(hours=1))
     assert "the brokers assign this group" in page.body
-    approvals.decide(loaded, CLUSTER, plan["plan_id"], approve=True, now=datetime.now(UTC), **values)
+    approvals.record_answer(loaded, CLUSTER, plan["plan_id"], approve=True, now=datetime.now(UTC), **values)
     report = publish_hints(loaded, CLUSTER, slot, "r1")
     assert (report.published, report.not_taken_up) == ([(setting.group, plan["plan_id"], 1)], [])
     hint = read_hint_topic(loaded.policy.clusters[CLUSTER]).hints[setting.group]

@@ -132,7 +132,7 @@ class Setting:
     def answer(self, plan_id: str, run_id: str, *, approve: bool) -> None:
         """Give a person's answer to a plan that waits."""
         values: dict[str, Any] = {"reason": "seen", "run_id": run_id, "now": datetime.now(UTC)}
-        approvals.decide(self.loaded, MINE, plan_id, approve=approve, actor=Actor("ann"), **values)
+        approvals.record_answer(self.loaded, MINE, plan_id, approve=approve, actor=Actor("ann"), **values)
 
     def wait_until_followed(self, plan_id: str) -> None:
         """Wait until the group's members own what a plan gives them."""

@@ -95,7 +95,7 @@ class PlanApprovalOperator(ApprovalOperator):
         them, too: if the answer is refused, the request is opened again.
         """
         from evenlag.publishing.answers.actors import NotAnApproverError
-        from evenlag.publishing.approvals import decide
+        from evenlag.publishing.approvals import record_answer
         from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError
 
         if "error" in event:
@@ -108,7 +108,7 @@ class PlanApprovalOperator(ApprovalOperator):
         refusal = None
         with fail_or_try_again(cluster=cluster, step="answer", plan_id=plan_id):
             try:
-                decide(
+                record_answer(
                     self._policy(),
                     cluster,
                     plan_id,

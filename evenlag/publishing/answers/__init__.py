@@ -1,1 +1,1 @@
-"""Answers to approval requests: who decided, who may decide, and how an answer reaches Airflow."""
+"""Answers to approval requests: who answered, who may, and how an answer reaches Airflow."""

@@ -1,4 +1,4 @@
-"""Who decides on a plan, over which channel, and whether the policy lets that user decide.
+"""Who approves a plan, over which channel, and whether the policy lets that user.
 
 An id names a user: of Airflow, as Airflow authenticated the request, or ``account:NAME``, the account of the
 operating system that runs the command. A name is what a page shows or a person typed: it may be shared, and
@@ -33,14 +33,14 @@ _NUM_NAMED: Final = 10
 
 
 class NotAnApproverError(JobError):
-    """Raised when a user decides on a plan who may not, or over a channel that the policy does not allow."""
+    """Raised when a user answers who may not, or over a channel that the policy does not allow."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who decided on a plan.
+    """Who approved or rejected a plan.
 
     id: The user, as recorded: :func:`airflow_user`, ``account:NAME``, or a job.
     channel: How the decision arrived; None for a job.
@@ -114,14 +114,14 @@ def this_account() -> str:
 
 
 def account_and_host() -> str:
-    """Return the account and host of this process, as recorded with a decision."""
+    """Return the account and host of this process, as recorded with an answer."""
     return f"{this_account()}@{socket.gethostname()}"
 
 
 def check_may_decide(
     policy: Policy, head: Mapping[str, Any], actor: Actor, asked: Iterable[str] | None = None
 ) -> None:
-    """Check that a user may decide on a plan.
+    """Check that a user may approve a plan.
 
     asked: The approvers whom the request names; they apply if the policy names none.
     """
@@ -133,7 +133,7 @@ def check_may_decide(
 def why_not(
     policy: Policy, cluster: str, group_id: str, actor: Actor, asked: Iterable[str] | None = None
 ) -> str | None:
-    """Return why a user may not decide on plans of a group; None if the user may."""
+    """Return why a user may not approve plans of a group; None if the user may."""
     if actor.id == TIME_LIMIT_ACTOR:
         return "nobody approved it: the time limit can only reject"
     is_local = actor.channel is Channel.COMMAND and actor.id.startswith(ACCOUNT_PREFIX)
@@ -151,7 +151,7 @@ def why_not(
 def channel_rule(cluster: str, rule: CommandApprovals) -> str:
     """Return what a cluster's policy says about decisions by the command, as the start of a message."""
     what = "only through Airflow" if rule is CommandApprovals.AIRFLOW else "not at all"
-    return f"the command may decide on plans of {cluster} {what} (command_approvals: {rule.value})"
+    return f"the command may approve plans of {cluster} {what} (command_approvals: {rule.value})"
 
 
 def _recorded(approver: str) -> str:

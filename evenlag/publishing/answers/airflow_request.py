@@ -103,7 +103,7 @@ def _refusal(error: AirflowRestError, url: str, plan: str, where: str) -> JobErr
                 f"Airflow at {url} refuses the token (401): get a new one from POST /auth/token"
             )
         case HTTPStatus.FORBIDDEN:
-            return NotAnApproverError(f"{plan}: Airflow does not let this user decide: {error.detail}")
+            return NotAnApproverError(f"{plan}: Airflow does not let this user answer: {error.detail}")
         case HTTPStatus.NOT_FOUND:
             return NothingThereError(f"{plan}: Airflow at {url} does not ask about it in {where}")
         case HTTPStatus.CONFLICT:

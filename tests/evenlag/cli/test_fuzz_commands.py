@@ -157,7 +157,7 @@ def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "evenlag.publishing.revocation.stop_all",
             "evenlag.publishing.revocation.resume",
             "evenlag.publishing.publish.publish_hints",
-            "evenlag.publishing.approvals.decide",
+            "evenlag.publishing.approvals.record_answer",
             "evenlag.cli.demo.become_module",
             "evenlag.cli.live_lag.command.show_live_lag",
             "evenlag.overview.server.listen",

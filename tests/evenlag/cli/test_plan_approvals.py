@@ -158,7 +158,7 @@ def test_one_plan_of_a_group_is_asked_for_at_a_time_and_later_ones_stay_in_shado
     assert shown[second].startswith(f"stays in shadow: plan {first[:12]} of the group waits for a person")
 
     # Once the first has its answer, or its time is over, a later plan may be asked for.
-    approvals.decide(
+    approvals.record_answer(
         live.loaded, live.name, first, approve=False, actor=Actor("ada"), reason="no", run_id="run 1", now=now
     )
     third = live.plan(age_s=0)
@@ -202,7 +202,7 @@ def test_only_an_approver_decides_and_only_over_a_channel_that_the_policy_allows
     for rule, message in (
         (
             "refuse",
-            "not at all (command_approvals: refuse): decide on Airflow's page, under Required Actions",
+            "not at all (command_approvals: refuse): answer on Airflow's page, under Required Actions",
         ),
         (
             "airflow",
@@ -214,7 +214,7 @@ def test_only_an_approver_decides_and_only_over_a_channel_that_the_policy_allows
         assert (refused.exit_code, message in refused.stderr) == (2, True), refused.output
         # Whoever calls the same function gets the same answer.
         with pytest.raises(NotAnApproverError, match=f"command_approvals: {rule}"):
-            approvals.decide(
+            approvals.record_answer(
                 live.loaded, live.name, plan, approve=True, actor=Actor.of_command(), reason="yes",
                 run_id="command__1", now=datetime.now(UTC),
             )  # fmt: skip
@@ -250,7 +250,7 @@ def test_the_approvers_of_a_request_hold_where_the_policy_names_nobody(
     refused = evenlag("plans", "approve", plan, "--config", live.config, "--reason", "yes")
     assert (refused.exit_code, "is not an approver" in refused.stderr) == (2, True), refused.output
     ada = Actor.of_airflow({"id": "ada", "name": "[/x]\x1b[2J=1+1"}, "page")
-    approvals.decide(
+    approvals.record_answer(
         live.loaded, live.name, plan, approve=False, actor=ada, reason="[bold]no", run_id="run", now=now
     )
     # A display name is whatever its user chose.

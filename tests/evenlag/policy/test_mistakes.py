@@ -79,7 +79,7 @@ def problems(text: str, **environ: str) -> list[str]:
         (
             HEAD + "    command_approvals: refuse\ngroups:\n  - {match: g, approvers: 'account:ada'}\n",
             (
-                "line 1: nobody could decide on plans of c: the approvers account:ada are accounts, and "
+                "line 1: nobody could approve plans of c: the approvers account:ada are accounts, and "
                 "command_approvals is refuse"
             ),
         ),

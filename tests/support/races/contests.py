@@ -132,11 +132,11 @@ class Answer(Contest):
             "now": self.start,
         }
         try:
-            approvals.decide(self.loaded, CLUSTER, plan_id, **given)  # type: ignore[arg-type]  # of one call
+            approvals.record_answer(self.loaded, CLUSTER, plan_id, **given)  # type: ignore[arg-type]  # of one call
         except AlreadyDecidedError as error:
             return False, error.event["event"], error.event["actor"]
         # The same run once more gets its own answer.
-        approvals.decide(self.loaded, CLUSTER, plan_id, **given)  # type: ignore[arg-type]  # as above
+        approvals.record_answer(self.loaded, CLUSTER, plan_id, **given)  # type: ignore[arg-type]  # as above
         return True, "APPROVED" if is_yes else "REJECTED", actor
 
     def check(self, race: int, answers: list[tuple[bool, str, str]], rows: Rows) -> None:

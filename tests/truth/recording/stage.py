@@ -196,7 +196,7 @@ class Stage:
 
     def answer(self, plan_id: str, *, approve: bool, reason: str) -> None:
         """Answer as a person."""
-        approvals.decide(
+        approvals.record_answer(
             self.loaded, self.cluster, plan_id, approve=approve, actor=Actor(_PERSON), reason=reason,
             run_id=self._run_id(), now=datetime.now(UTC),
         )  # fmt: skip

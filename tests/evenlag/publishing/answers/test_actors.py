@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from evenlag.enums import Channel
-from evenlag.formatting import decided_by
+from evenlag.formatting import answered_by
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.answers.actors import (
     TIME_LIMIT,
@@ -119,7 +119,7 @@ def test_no_user_is_recorded_as_a_job_or_an_account() -> None:
 
 
 def test_rows_of_earlier_versions_show_their_actor_alone() -> None:
-    assert decided_by({"actor": "ada"}) == "ada"
-    assert decided_by({"actor": "ada", "actor_name": None, "channel": None, "account": None}) == "ada"
+    assert answered_by({"actor": "ada"}) == "ada"
+    assert answered_by({"actor": "ada", "actor_name": None, "channel": None, "account": None}) == "ada"
     # A channel of a later version.
-    assert decided_by({"actor": "ada", "channel": "chat"}) == "ada, chat"
+    assert answered_by({"actor": "ada", "channel": "chat"}) == "ada, chat"

@@ -84,7 +84,7 @@ def test_the_token_and_the_reason_reach_the_request_of_the_plan(
             403,
             b'{"detail": "User=eve (id=9)\\n\\u001b[2J is not a respondent"}',
             2,
-            "does not let this user decide",
+            "does not let this user answer",
         ),
         (404, b"{}", 4, "does not ask about it in the run approval__3f of eu_plan_approval"),
         (409, b"{}", 2, "has an answer already"),

@@ -25,7 +25,7 @@ from evenlag.lake.tables import (
 )
 from evenlag.monitoring.alerts import find_changes, record_changes
 from evenlag.publishing.answers.actors import Actor
-from evenlag.publishing.approvals import decide as record_answer
+from evenlag.publishing.approvals import record_answer
 from evenlag.publishing.eligibility import read_publishable
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.waiting_plans import EditedPlanError

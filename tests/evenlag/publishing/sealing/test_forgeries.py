@@ -27,7 +27,7 @@ from evenlag.publishing import publish
 from evenlag.publishing.answers.actors import Actor, NotAnApproverError
 from evenlag.publishing.approval_page import ApprovalPage, build_page
 from evenlag.publishing.approval_requests import request_approval
-from evenlag.publishing.approvals import decide as record_answer
+from evenlag.publishing.approvals import record_answer
 from evenlag.publishing.hint_topic import TopicState
 from evenlag.publishing.loads.refresh import LoadsReport
 from evenlag.publishing.publish_checks import Checked, ExpiredPlan
