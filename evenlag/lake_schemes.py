@@ -16,21 +16,19 @@ class LakeScheme:
     """The storage behind a URI scheme.
 
     log_store: Class of evenlag's log store that Spark has to use; None if Delta's own keeps drivers apart.
-    guarantee: By what a commit creates its file only once.
     """
 
     storage: str
     log_store: str | None
-    guarantee: str
 
 
-_LOCAL: Final = LakeScheme(
-    "local folder", "evenlag.storage.HardLinkLogStore", "a hard link to a complete file"
-)
-_S3: Final = LakeScheme("S3", "evenlag.storage.S3ConditionalLogStore", "a put with If-None-Match")
-_HDFS: Final = LakeScheme("HDFS", None, "a rename that does not replace")
-_AZURE: Final = LakeScheme("Azure Data Lake Storage", None, "a rename that does not replace")
-_GOOGLE: Final = LakeScheme("Google Cloud Storage", None, "a put with a generation of zero")
+# A commit creates its file only once: by a hard link to a complete file, a put with If-None-Match (S3) or a
+# generation of zero (Google), or a rename that does not replace.
+_LOCAL: Final = LakeScheme("local folder", "evenlag.storage.HardLinkLogStore")
+_S3: Final = LakeScheme("S3", "evenlag.storage.S3ConditionalLogStore")
+_HDFS: Final = LakeScheme("HDFS", None)
+_AZURE: Final = LakeScheme("Azure Data Lake Storage", None)
+_GOOGLE: Final = LakeScheme("Google Cloud Storage", None)
 
 SCHEMES: Final = {
     "file": _LOCAL,

@@ -44,16 +44,12 @@ __all__ = [
     "JarsError",
     "broker_classpath",
     "cache_dir",
-    "connect_classpath",
+    "classpath_of",
     "delta_jars",
     "ensure_jars",
     "java_command",
-    "oldest_client_classpath",
     "s3_jars",
-    "s3_server_classpath",
     "spark_jars",
-    "spring_classpath",
-    "tools_classpath",
 ]
 
 _HERE = Path(__file__).resolve().parent
@@ -97,11 +93,6 @@ def s3_jars() -> list[Path]:
     return _set_of_jars("s3")
 
 
-def s3_server_classpath() -> str:
-    """Return the class path of an S3 server for tests; fetch what is missing."""
-    return _class_path("s3_server")
-
-
 def broker_classpath(version: str | None = None) -> str:
     """Return the broker's class path for ``java -cp``; fetch all jars first if one is missing.
 
@@ -109,34 +100,14 @@ def broker_classpath(version: str | None = None) -> str:
     """
     if version is None:
         return os.pathsep.join(map(str, _set_of_jars("jars", "kafka/")))
-    return _class_path(f"kafka_{version.replace('.', '_')}")
+    return classpath_of(f"kafka_{version.replace('.', '_')}")
 
 
-def oldest_client_classpath() -> str:
-    """Return the class path of the oldest Kafka client that is supported; fetch what is missing."""
-    return _class_path("client_3_7")
+def classpath_of(which: str) -> str:
+    """Return the class path of one list of ``jars.sha256``, fetched if missing.
 
-
-def spring_classpath() -> str:
-    """Return the class path of an application of Spring Boot with its Kafka client; fetch what is missing."""
-    return _class_path("spring")
-
-
-def tools_classpath() -> str:
-    """Return the class path of Kafka's own tools, with the broker's jars; fetch what is missing."""
-    return _beside_broker("tools")
-
-
-def connect_classpath() -> str:
-    """Return the class path of a worker of Kafka Connect, with the broker's jars; fetch what is missing."""
-    return _beside_broker("connect")
-
-
-def _beside_broker(which: str) -> str:
-    return os.pathsep.join([_class_path(which), broker_classpath()])
-
-
-def _class_path(which: str) -> str:
+    which: For example ``client_3_7``, the oldest Kafka client that is supported.
+    """
     return os.pathsep.join(map(str, _set_of_jars(which)))
 
 

@@ -15,7 +15,6 @@ from evenlag.enums import AlertState, OnFailure, PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import ALERTS, GATE_RESULTS, PLANS, RUNS
 from evenlag.lake.writer import append_once
-from evenlag.logging_setup import named_logger
 from evenlag.monitoring.edited_plans import find_edited_plans
 from evenlag.monitoring.freshness import read_freshness
 from evenlag.monitoring.hot_partitions import find_hot_partitions
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
-_LOG = named_logger(__name__)
 
 STALE_SNAPSHOT: Final = "STALE_SNAPSHOT"
 INCOMPLETE_SNAPSHOT: Final = "INCOMPLETE_SNAPSHOT"

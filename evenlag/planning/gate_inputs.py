@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 
 # Counted by count_rows.
 COUNTED_INPUTS: Final = ("num_rows", "num_duplicates", "num_missing", "num_invalid_owners")
-# Inputs that are computed here; all others come from the plan's head.
-COMPUTED_INPUTS: Final = (
-    *COUNTED_INPUTS,
-    "num_violations",
-    "snapshot_age_s",
-    "since_last_hint_s",
-    "hint_topic_max_bytes",
-)
 # An input with such a prefix is a field of this column of ``plans``.
 METRIC_PREFIXES: Final = {"before_": "metrics_before", "after_": "metrics_after"}
 

@@ -10,7 +10,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from sandbox.jars import OTHER_KAFKAS, broker_classpath, oldest_client_classpath
+from sandbox.jars import OTHER_KAFKAS, broker_classpath, classpath_of
 from sandbox.java_tools import JarsError, compile_java, version, write_jar
 
 __all__ = [
@@ -48,7 +48,7 @@ def build_client(folder: Path, *, class_path: str | None = None) -> Path:
     class_path: Kafka's client to compile against; None for the oldest that is supported.
     """
     return _build(
-        folder / f"evenlag-client-{version()}.jar", "client", class_path or oldest_client_classpath()
+        folder / f"evenlag-client-{version()}.jar", "client", class_path or classpath_of("client_3_7")
     )
 
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, COMMITS, DOWNSAMPLED_DAYS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.tables.month_partitions import month_of
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
-from evenlag.logging_setup import named_logger
 from spark_jobs.maintenance.expiry import remove_clients
 from spark_jobs.maintenance.orphans import delete_rows
 from spark_jobs.steps.audit_ownership import audit_assignments
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
-_LOG = named_logger(__name__)
 _DROPPED: Final = (OFFSETS, COMMITS, MEMBERS)
 # Minimum age of deleted files if the policy does not delete orphans.
 _SAFE_DAYS: Final = 3

@@ -29,8 +29,9 @@ from kafka.structs import OffsetAndMetadata
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, request_limits
 from evenlag.policy.cluster_settings import ClusterSettings
-from sandbox.jars import java_command, tools_classpath
+from sandbox.jars import java_command
 from sandbox.kafka.broker import Broker
+from tests.support.java_client.harness import beside_broker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,7 @@ def fill(bootstrap_servers: str, num_groups: int, num_partitions: int) -> None:
 def time_tool(bootstrap_servers: str, *what: str) -> tuple[float, str]:
     """Run Kafka's tool; returns its seconds and what it printed."""
     command = [
-        *(java_command(), "-cp", tools_classpath(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
+        *(java_command(), "-cp", beside_broker("tools"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
         *(_TOOL, "--bootstrap-server", bootstrap_servers, "--describe", "--timeout", "120000", *what),
     ]
     begin = time.perf_counter()

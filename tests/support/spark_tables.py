@@ -138,7 +138,8 @@ def _write(root: str, table: Table, data: pa.Table) -> None:
     if table.writer == "direct":
         append_once(root, table, data, None)
         return
-    frame = _session(table).createDataFrame(with_month(data, table), table.stored_ddl).coalesce(1)
+    ddl = ", ".join(f"{column.name} {column.type}" for column in table.stored_columns)
+    frame = _session(table).createDataFrame(with_month(data, table), ddl).coalesce(1)
     _append(root, table, frame, {})
 
 

@@ -25,17 +25,6 @@ _NUMBERS: Final = (
     "above bound",
     "best in",
 )
-# The first ones are left out first on a narrow terminal.
-_OPTIONAL: Final = (
-    "rebalances",
-    "largest",
-    "above bound",
-    "best in",
-    "not drained",
-    "to drain",
-    "moves",
-    "worst",
-)
 
 
 def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table:

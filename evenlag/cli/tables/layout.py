@@ -83,11 +83,6 @@ class Table:
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         self._rows.append(([_text(cell) for cell in cells], style))
 
-    @property
-    def row_count(self) -> int:
-        """Number of rows."""
-        return len(self._rows)
-
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table for a console, as rich calls it."""
         full = [self._full_width(place) for place in range(len(self.columns))]

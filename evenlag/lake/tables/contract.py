@@ -84,11 +84,6 @@ class Table:
         return (*self.columns[:place], MONTH, *self.columns[place:])
 
     @property
-    def stored_ddl(self) -> str:
-        """The schema of the table in the lake in Spark SQL's DDL."""
-        return ", ".join(f"{column.name} {column.type}" for column in self.stored_columns)
-
-    @property
     def column_names(self) -> tuple[str, ...]:
         """Names of the columns in order."""
         return tuple(column.name for column in self.columns)

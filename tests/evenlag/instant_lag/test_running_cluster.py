@@ -16,9 +16,10 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from sandbox.jars import java_command, tools_classpath
+from sandbox.jars import java_command
 from sandbox.workload.kafka_python_rejoin_fix import finish_joins
 from tests.support.hints import now_ms
+from tests.support.java_client.harness import beside_broker
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def ask(evenlag: Evenlag, groups: Groups, *arguments: object) -> dict[str, Any]:
 def kafkas_own(groups: Groups, group: str) -> dict[int, tuple[str, str, str, str]]:
     """(committed, end, lag, consumer id) by partition, as Kafka's tool prints them."""
     command = [
-        *(java_command(), "-cp", tools_classpath(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
+        *(java_command(), "-cp", beside_broker("tools"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
         *(_TOOL, "--bootstrap-server", groups.servers, "--describe", "--timeout", "120000", "--group", group),
     ]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -6,10 +6,10 @@ import json
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
-from sandbox.jars import connect_classpath
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
 from sandbox.processes import free_ports
 from tests.support.java_client.framework import Framework
+from tests.support.java_client.harness import beside_broker
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class ConnectWorker(Framework):
             for name, each in {"worker": worker, "sink": sink}.items()
         ]
         main = "org.apache.kafka.connect.cli.ConnectStandalone"
-        super().__init__(folder / "connect.log", file, [jar, connect_classpath()], [_LOG, main, *paths])
+        super().__init__(folder / "connect.log", file, [jar, beside_broker("connect")], [_LOG, main, *paths])
 
     def states(self) -> list[str]:
         """Return the states of connector and tasks; nothing while the worker does not answer."""

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from sandbox.jars import broker_classpath, oldest_client_classpath
+from sandbox.jars import broker_classpath, classpath_of
 from sandbox.java_tools import compile_java, find_tool
 
 if TYPE_CHECKING:
@@ -32,7 +32,12 @@ def kafka_classpath(kafka: str | None = None) -> str:
     if kafka != OLDEST:
         return broker_classpath(kafka)
     own = broker_classpath().split(os.pathsep)
-    return os.pathsep.join([oldest_client_classpath(), *(path for path in own if "jackson" in path)])
+    return os.pathsep.join([classpath_of("client_3_7"), *(path for path in own if "jackson" in path)])
+
+
+def beside_broker(which: str) -> str:
+    """Return the class path of one list of jars with the broker's jars, fetched if missing."""
+    return os.pathsep.join([classpath_of(which), broker_classpath()])
 
 
 class ClientHarness:

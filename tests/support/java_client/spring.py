@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sandbox.jars import spring_classpath
+from sandbox.jars import classpath_of
 from sandbox.java_tools import compile_java
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
 from tests.support.java_client.framework import Framework
@@ -32,7 +32,7 @@ class SpringApplication(Framework):
         self._num_tasks = num_tasks
         classes = folder / "classes"
         classes.mkdir()
-        compile_java([_SOURCE], classes, spring_classpath())
+        compile_java([_SOURCE], classes, classpath_of("spring"))
         [topic] = cluster.topics
         settings = {
             "orders.topic": topic,
@@ -51,7 +51,7 @@ class SpringApplication(Framework):
             "".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8"
         )
         super().__init__(
-            folder / "spring.log", file, [classes, jar, spring_classpath()], ["shop.orders.Orders"]
+            folder / "spring.log", file, [classes, jar, classpath_of("spring")], ["shop.orders.Orders"]
         )
 
     def wait_until_running(self) -> None:

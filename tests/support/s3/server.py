@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sandbox.jars import s3_server_classpath
+from sandbox.jars import classpath_of
 from sandbox.java_tools import java_command
 from sandbox.processes import free_ports, start_process, stop_process
 from tests.support.s3.requests import REGION, Answer, request
@@ -90,7 +90,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     }
     conf = folder / "s3.properties"
     conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
-    command = [java_command(), *_OPTIONS, *_LOG_OPTIONS, "-cp", s3_server_classpath(), _MAIN]
+    command = [java_command(), *_OPTIONS, *_LOG_OPTIONS, "-cp", classpath_of("s3_server"), _MAIN]
     with (folder / "s3.log").open("wb") as log:
         process = start_process([*command, "--properties", str(conf)], log=log, env=dict(os.environ))
     try:
