@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -121,6 +121,34 @@ def parents(lists: pa.ListArray) -> NDArray[np.int64]:
     import pyarrow.compute as pc
 
     return np.asarray(pc.list_parent_indices(lists).to_numpy(), dtype=np.int64)
+
+
+class AssignedPartitions(NamedTuple):
+    """The partitions that members have: [N] in the order of the members.
+
+    member: int64 [N], the row of its member.
+    topic_at: int64 [N], index into ``topics``.
+    topics: Topics of all members in turn.
+    partition: [N] partition numbers.
+    """
+
+    member: NDArray[np.int64]
+    topic_at: NDArray[np.int64]
+    topics: pa.Array
+    partition: pa.Array
+
+
+def flatten_assignments(assignments: pa.ChunkedArray) -> AssignedPartitions:
+    """Flatten a column of assignments of ``members``; null gives no partitions."""
+    import pyarrow.compute as pc
+
+    lists = assignments.combine_chunks()
+    topics = pc.list_flatten(lists)
+    partitions = pc.struct_field(topics, "partitions")
+    topic_at = parents(partitions)
+    return AssignedPartitions(
+        parents(lists)[topic_at], topic_at, pc.struct_field(topics, "topic"), pc.list_flatten(partitions)
+    )
 
 
 def first_in_lists(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from evenlag.enums import MEMBERLESS_STATES
-from evenlag.lag.arrays import UNKNOWN, codes, flags, integers, is_valid, parents
+from evenlag.lag.arrays import UNKNOWN, codes, flags, flatten_assignments, integers, is_valid, parents
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, OFFSETS, Column, Table
 
@@ -276,18 +276,12 @@ def _owned(
     members: pa.Table, number: NDArray[np.int64], column: str, pairs: _Pairs
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Key of each partition that a member has, and the number of the member."""
-    import pyarrow.compute as pc
-
-    listed = members[column].combine_chunks()
-    topics = pc.list_flatten(listed)
-    partitions = pc.struct_field(topics, "partitions")
-    topic_at = parents(partitions)
-    member = parents(listed)[topic_at]
-    topic = codes(pc.struct_field(topics, "topic"), pairs.topics)[topic_at]
-    row = _find_rows(pairs.places, topic, integers(pc.list_flatten(partitions)))
-    kept = (row >= 0) & (number[member] >= 0)
-    group = codes(members["group_id"], pairs.groups)[member]
-    return (group * pairs.size + row)[kept], number[member[kept]]
+    assigned = flatten_assignments(members[column])
+    topic = codes(assigned.topics, pairs.topics)[assigned.topic_at]
+    row = _find_rows(pairs.places, topic, integers(assigned.partition))
+    kept = (row >= 0) & (number[assigned.member] >= 0)
+    group = codes(members["group_id"], pairs.groups)[assigned.member]
+    return (group * pairs.size + row)[kept], number[assigned.member[kept]]
 
 
 def _owners(owned: tuple[NDArray[np.int64], NDArray[np.int64]], keys: NDArray[np.int64]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, OutcomeReason
+from evenlag.lag.arrays import flatten_assignments
 from evenlag.lag.group_lag import measure_lag
 
 if TYPE_CHECKING:
@@ -111,19 +112,15 @@ def explode_assignments(members: pa.Table, column: str) -> pa.Table:
     column: ``assignment`` or ``target_assignment``; null gives no rows.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    listed = members[column].combine_chunks()
-    topics = pc.list_flatten(listed)
-    partitions = pc.struct_field(topics, "partitions")
-    topic = pc.list_parent_indices(partitions)
-    member = pc.list_parent_indices(listed).take(topic)
+    assigned = flatten_assignments(members[column])
+    member = pa.array(assigned.member)
     return pa.table(
         {
             "group_id": members["group_id"].take(member),
             "owner_after_key": _member_keys(members).take(member),
-            "topic": pc.struct_field(topics, "topic").take(topic),
-            "partition": pc.list_flatten(partitions),
+            "topic": assigned.topics.take(pa.array(assigned.topic_at)),
+            "partition": assigned.partition,
         }
     )
 

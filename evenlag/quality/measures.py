@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import HINTABLE_TYPES, GroupState, LagStatus
+from evenlag.lag.arrays import flatten_assignments
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -214,16 +215,12 @@ def _count_two_owners(members: pa.Table) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    listed = members["assignment"].combine_chunks()
-    topics = pc.list_flatten(listed)
-    groups = members["group_id"].take(pc.list_parent_indices(listed))
-    numbers = pc.struct_field(topics, "partitions")
-    place = pc.list_parent_indices(numbers)
+    assigned = flatten_assignments(members["assignment"])
     owned = pa.table(
         {
-            "group_id": groups.take(place),
-            "topic": pc.struct_field(topics, "topic").take(place),
-            "partition": pc.list_flatten(numbers),
+            "group_id": members["group_id"].take(pa.array(assigned.member)),
+            "topic": assigned.topics.take(pa.array(assigned.topic_at)),
+            "partition": assigned.partition,
         }
     )
     counted = owned.group_by(["group_id", "topic", "partition"]).aggregate([([], "count_all")])
