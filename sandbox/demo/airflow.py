@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sandbox.demo.console import Story
-from sandbox.demo.policy import write_policy
 from sandbox.demo.run import (
     CLUSTER,
     DAG_ID,
@@ -21,9 +20,8 @@ from sandbox.demo.run import (
     make_workload,
     prepare_folder,
 )
-from sandbox.demo.services import prepare_spark, start_airflow
-from sandbox.kafka.broker import Broker
-from sandbox.kafka.readiness import quiet
+from sandbox.demo.services import prepare_spark, start_airflow, write_policy
+from sandbox.kafka.broker import Broker, quiet
 
 if TYPE_CHECKING:
     from sandbox.workload.workload import Workload

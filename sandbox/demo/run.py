@@ -17,16 +17,22 @@ from evenlag.logging_setup import set_up_logging
 from sandbox.airflow.rest import AirflowError
 from sandbox.command_in_process import run_in_process
 from sandbox.demo.answers import check_shown_lag
-from sandbox.demo.broker import CLIENTS, CONSUMER, JAVA, PROTOCOLS, start_demo_broker
 from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
-from sandbox.demo.policy import write_policy
 from sandbox.demo.result import DemoError, DemoLake, Promise, check_promises
 from sandbox.demo.sampler import LagSampler
-from sandbox.demo.services import prepare_spark, start_airflow
+from sandbox.demo.services import (
+    CLIENTS,
+    CONSUMER,
+    JAVA,
+    PROTOCOLS,
+    prepare_spark,
+    start_airflow,
+    start_demo_broker,
+    write_policy,
+)
 from sandbox.jars import JarsError
-from sandbox.kafka.broker import BrokerError
-from sandbox.kafka.readiness import quiet
+from sandbox.kafka.broker import BrokerError, quiet
 from sandbox.spark.connect_server import ConnectServerError
 from sandbox.workload.workload import Workload, WorkloadError
 

@@ -1,10 +1,12 @@
-"""Spark and Airflow of the demo and of ``make airflow``."""
+"""The policy, broker, Spark and Airflow of the demo and of ``make airflow``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sandbox.airflow.instance import Airflow
+from sandbox.kafka.broker import Broker
+from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS, build_plugin
 from sandbox.spark import jvm_class_archive
 from sandbox.spark.connect_server import ConnectServer
 
@@ -13,6 +15,54 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sandbox.demo.console import Story
+
+
+POLICY: Final = """\
+# Written by the demo; the same file tells Airflow which DAG to make and the jobs what to do.
+lake: {lake}
+audit_schedule: null          # by hand; hourly without this line
+maintenance: {{schedule: null}}  # by hand; daily without this line
+clusters:
+  {cluster}:
+    bootstrap_servers: {bootstrap_servers}
+    schedule: null            # by hand; in production a cron expression
+groups:
+  - match: {group}
+    mode: auto                # publish what passes the gates; the default is shadow: plan and score only
+    reset_policy: earliest
+"""
+
+
+def write_policy(folder: Path, broker: Broker, cluster: str, group_id: str) -> Path:
+    """Return the file of a new policy in the demo's folder, for Airflow and the jobs with this broker."""
+    path = folder / "evenlag.yaml"
+    path.write_text(
+        POLICY.format(
+            lake=folder / "lake", cluster=cluster, bootstrap_servers=broker.bootstrap_servers, group=group_id
+        ),
+        encoding="utf-8",
+    )
+    return path
+
+
+CONSUMER: Final = "consumer"
+PROTOCOLS: Final = ("classic", CONSUMER)
+JAVA: Final = "java"
+CLIENTS: Final = ("python", JAVA)
+# Kafka's defaults suit groups of thousands: members receive a target within five seconds.
+_PROPERTIES: Final = {
+    "group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "500",
+}
+
+
+def start_demo_broker(folder: Path, protocol: str) -> Broker:
+    """Start the demo's broker in its own folder."""
+    if protocol != CONSUMER:
+        return Broker.start(folder / "broker")
+    jar = build_plugin(folder / "plugin")
+    return Broker.start(folder / "broker", properties=_PROPERTIES, class_path=[jar])
 
 
 def prepare_spark(policy: Path, cluster: str, folder: Path, story: Story) -> None:

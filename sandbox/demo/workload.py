@@ -22,7 +22,7 @@ from sandbox.demo.run import (
     interruptible,
     skewed_backlog,
 )
-from sandbox.kafka.readiness import quiet
+from sandbox.kafka.broker import quiet
 from sandbox.workload.workload import Workload, WorkloadError
 
 # About the consumers' total capacity: the owner of the moving hot partitions falls behind.

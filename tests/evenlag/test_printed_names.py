@@ -68,7 +68,7 @@ ALLOWED: Final[dict[str, dict[str, frozenset[str]]]] = {
             {"parser.parse_args().log_store", "log_store_name()", "error", "log_store.name"}
         ),
         "sandbox/kafka/jvm_jars.py": frozenset({"jar"}),
-        "sandbox/kafka/readiness.py": frozenset({"logging.getLogger(name)"}),
+        "sandbox/kafka/broker.py": frozenset({"logging.getLogger(name)"}),
         **dict.fromkeys(
             (f"sandbox/workload/{name}.py" for name in ("consumer", "kip848_consumer", "producer")),
             frozenset({"logging.basicConfig"}),

@@ -22,8 +22,7 @@ from unittest import mock
 
 from sandbox.airflow.instance import Airflow
 from sandbox.demo.run import prepare_folder
-from sandbox.kafka.broker import Broker
-from sandbox.kafka.readiness import quiet
+from sandbox.kafka.broker import Broker, quiet
 from sandbox.workload.workload import Workload
 from tests.screenshots.camera import Camera, last_frame
 from tests.support.fixtures.browser import running_browser

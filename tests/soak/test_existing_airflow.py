@@ -100,8 +100,8 @@ class Team:
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     from sandbox.airflow.instance import Airflow
-    from sandbox.demo.broker import start_demo_broker
     from sandbox.demo.run import NUM_CONSUMERS, make_workload
+    from sandbox.demo.services import start_demo_broker
     from sandbox.spark.connect_server import ConnectServer
 
     folder = tmp_path_factory.mktemp("existing-airflow")

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sandbox.airflow.instance import Airflow
-from sandbox.demo.broker import start_demo_broker
-from sandbox.demo.policy import write_policy
 from sandbox.demo.run import (
     CLUSTER,
     DAG_ID,
@@ -28,6 +26,7 @@ from sandbox.demo.run import (
     prepare_folder,
     skewed_backlog,
 )
+from sandbox.demo.services import start_demo_broker, write_policy
 
 if TYPE_CHECKING:
     from sandbox.workload.workload import Workload
