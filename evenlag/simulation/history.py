@@ -132,29 +132,29 @@ class History:
         return int(np.where(self.known, self.lag, 0.0).sum(axis=1).argmax())
 
 
-def build_history(seen: GroupSnapshots) -> History:
+def build_history(snapshots: GroupSnapshots) -> History:
     """Build a group's history as arrays; no loop over partitions.
 
     Unknown end offsets are interpolated between their neighbors; arrivals are never negative.
     """
-    row_of, row_topic, num_rows = _lives(seen)
-    shape = (len(seen.at_s), num_rows)
-    cell = (seen.snapshot, row_of)
+    row_of, row_topic, num_rows = _number_lifetimes(snapshots)
+    shape = (len(snapshots.at_s), num_rows)
+    cell = (snapshots.snapshot, row_of)
     lag, end, age = (np.full(shape, np.nan) for _ in range(3))
-    lag[cell], end[cell], age[cell] = seen.lag, seen.end, seen.age_s
+    lag[cell], end[cell], age[cell] = snapshots.lag, snapshots.end, snapshots.age_s
     live = np.zeros(shape, dtype=np.bool_)
     live[cell] = True
-    keys, instances, key_of = _member_keys(seen)
+    keys, instances, key_of = _member_keys(snapshots)
     owner = np.full(shape, -1, dtype=np.int32)
-    owner[cell] = np.append(key_of, -1)[seen.owner]
-    hidden = np.array([snapshot.blocker is not None for snapshot in seen.groups])
+    owner[cell] = np.append(key_of, -1)[snapshots.owner]
+    hidden = np.array([snapshot.blocker is not None for snapshot in snapshots.groups])
     owner = np.where(live, owner[_last_shown(hidden)], np.int32(-1))
-    structure, structures = _structures(seen, keys, live, row_topic, hidden)
+    structure, structures = _structures(snapshots, keys, live, row_topic, hidden)
     return History(
-        at_s=seen.at_s,
+        at_s=snapshots.at_s,
         live=live,
         lag=lag,
-        arrived=_arrivals(end, live, seen.at_s),
+        arrived=_arrivals(end, live, snapshots.at_s),
         age_s=age,
         first_end=(live & np.isfinite(end)).argmax(axis=0),
         owner=owner,
@@ -162,16 +162,16 @@ def build_history(seen: GroupSnapshots) -> History:
         instance_ids=tuple(instances),
         structure=structure,
         structures=structures,
-        groups=seen.groups,
+        groups=snapshots.groups,
     )
 
 
-def _lives(seen: GroupSnapshots) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+def _number_lifetimes(snapshots: GroupSnapshots) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
     """Number partition lifetimes by topic, partition, topic id and time: row of each, topic of each row."""
-    by_name = sorted(range(len(seen.topics)), key=lambda index: utf16_key(seen.topics[index]))
+    by_name = sorted(range(len(snapshots.topics)), key=lambda index: utf16_key(snapshots.topics[index]))
     rank = np.empty(len(by_name), dtype=np.int64)
     rank[by_name] = np.arange(len(by_name))
-    keys = (seen.snapshot, seen.topic_id, seen.partition, rank[seen.topic])
+    keys = (snapshots.snapshot, snapshots.topic_id, snapshots.partition, rank[snapshots.topic])
     order = np.lexsort(keys)
     begins = np.ones(len(order), dtype=np.bool_)
     snapshot, *others = (key[order] for key in keys)
@@ -180,16 +180,18 @@ def _lives(seen: GroupSnapshots) -> tuple[NDArray[np.int64], NDArray[np.int64], 
         begins[1:] |= np.diff(other) != 0
     row_of = np.empty(len(order), dtype=np.int64)
     row_of[order] = np.cumsum(begins) - 1
-    return row_of, seen.topic[order][begins], int(begins.sum())
+    return row_of, snapshots.topic[order][begins], int(begins.sum())
 
 
-def _member_keys(seen: GroupSnapshots) -> tuple[list[str], list[str | None], NDArray[np.int32]]:
+def _member_keys(snapshots: GroupSnapshots) -> tuple[list[str], list[str | None], NDArray[np.int32]]:
     """Keys of members, and the key of each member id; -1 for an id that is in no snapshot."""
-    instance_of = {member: instance for snapshot in seen.groups for member, instance, _ in snapshot.members}
+    instance_of = {
+        member: instance for snapshot in snapshots.groups for member, instance, _ in snapshot.members
+    }
     keys: dict[str, int] = {}
     instances: list[str | None] = []
-    key_of = np.full(len(seen.member_ids), -1, dtype=np.int32)
-    for index, member in enumerate(seen.member_ids):
+    key_of = np.full(len(snapshots.member_ids), -1, dtype=np.int32)
+    for index, member in enumerate(snapshots.member_ids):
         if member not in instance_of:
             continue
         instance = instance_of[member]
@@ -238,7 +240,7 @@ def _arrivals(
 
 
 def _structures(
-    seen: GroupSnapshots,
+    snapshots: GroupSnapshots,
     keys: Sequence[str],
     live: NDArray[np.bool_],
     row_topic: NDArray[np.int64],
@@ -248,40 +250,44 @@ def _structures(
     index_of_key = {key: index for index, key in enumerate(keys)}
     shown = _last_shown(hidden)
     numbers: dict[tuple[object, bytes], int] = {}
-    structure = np.full(len(seen.groups), -1, dtype=np.int64)
+    structure = np.full(len(snapshots.groups), -1, dtype=np.int64)
     built: list[Structure] = []
-    for place in range(len(seen.groups)):
-        snapshot = seen.groups[shown[place]]
+    for place in range(len(snapshots.groups)):
+        snapshot = snapshots.groups[shown[place]]
         if not snapshot.members:
             continue
         # By key: a static member that returns with another member id causes no rebalance.
-        people = {
+        members_by_key = {
             _key(member, instance): (member, instance, topics)
             for member, instance, topics in sorted(snapshot.members)
         }
-        taken = tuple(sorted((key, tuple(sorted(person[2]))) for key, person in people.items()))
-        signature = (taken, np.packbits(live[place]).tobytes())
+        subscriptions = tuple(
+            sorted((key, tuple(sorted(person[2]))) for key, person in members_by_key.items())
+        )
+        signature = (subscriptions, np.packbits(live[place]).tobytes())
         number = numbers.get(signature)
         if number is None:
             number = numbers[signature] = len(built)
-            built.append(_structure(seen, people, index_of_key, np.flatnonzero(live[place]), row_topic))
+            built.append(
+                _structure(snapshots, members_by_key, index_of_key, np.flatnonzero(live[place]), row_topic)
+            )
         structure[place] = number
     return structure, tuple(built)
 
 
 def _structure(
-    seen: GroupSnapshots,
-    people: dict[str, tuple[str, str | None, tuple[str, ...]]],
+    snapshots: GroupSnapshots,
+    members_by_key: dict[str, tuple[str, str | None, tuple[str, ...]]],
     index_of_key: dict[str, int],
     rows: NDArray[np.int64],
     row_topic: NDArray[np.int64],
 ) -> Structure:
-    ordered = sorted(people.items(), key=lambda item: utf16_key(item[1][0]))
+    ordered = sorted(members_by_key.items(), key=lambda item: utf16_key(item[1][0]))
     topic_of_row = row_topic[rows]
     # Rows are sorted by topic, so the first row of each gives the order of the topics.
     _, first, counts = np.unique(topic_of_row, return_index=True, return_counts=True)
     by_place = np.argsort(first)
-    names = [seen.topics[topic] for topic in topic_of_row[np.sort(first)].tolist()]
+    names = [snapshots.topics[topic] for topic in topic_of_row[np.sort(first)].tolist()]
     topic_index = {name: index for index, name in enumerate(names)}
     pairs = [
         (member, topic_index[topic])
@@ -317,39 +323,39 @@ def read_snapshots(
     import pyarrow as pa
 
     ids = pa.array(snapshot_ids, pa.string())
-    lag_place, member_place = (_places(rows["snapshot_id"], ids) for rows in (lag, members))
-    shown = np.unique(np.concatenate([lag_place, member_place]))
+    lag_snapshot, member_snapshot = (_indexes_in(rows["snapshot_id"], ids) for rows in (lag, members))
+    shown = np.unique(np.concatenate([lag_snapshot, member_snapshot]))
     of_all = np.full(len(snapshot_ids), -1, dtype=np.int64)
     of_all[shown] = np.arange(len(shown))
-    people = _members_by_snapshot(members, of_all[member_place], len(shown))
-    topics, topic_ids = (_names(lag[name].combine_chunks()) for name in ("topic", "topic_id"))
+    members_by_snapshot = _members_by_snapshot(members, of_all[member_snapshot], len(shown))
+    topics, topic_ids = (_sorted_distinct(lag[name].combine_chunks()) for name in ("topic", "topic_id"))
     both = [lag["owner_member_id"].combine_chunks(), members["member_id"].combine_chunks()]
-    owners = _names(pa.concat_arrays(both))
+    owners = _sorted_distinct(pa.concat_arrays(both))
     snapshots = GroupSnapshots(
-        snapshot=of_all[lag_place],
-        topic=_places(lag["topic"], topics),
-        topic_id=_places(lag["topic_id"], topic_ids),
+        snapshot=of_all[lag_snapshot],
+        topic=_indexes_in(lag["topic"], topics),
+        topic_id=_indexes_in(lag["topic_id"], topic_ids),
         partition=lag["partition"].to_numpy().astype(np.int64),
         lag=_floats(lag["lag_records"]),
         end=_floats(lag["end_offset"]),
         age_s=_floats(lag["time_lag_ms"]) / 1000.0,
-        owner=_places(lag["owner_member_id"], owners),
+        owner=_indexes_in(lag["owner_member_id"], owners),
         at_s=at_s[shown],
         topics=tuple(topics.to_pylist()),
         member_ids=tuple(owners.to_pylist()),
-        groups=tuple(people),
+        groups=tuple(members_by_snapshot),
     )
     return snapshots, shown
 
 
-def _names(values: pa.Array) -> pa.Array:
+def _sorted_distinct(values: pa.Array) -> pa.Array:
     """Distinct values, sorted: rows come in any order, and no result may depend on it."""
     import pyarrow.compute as pc
 
     return pc.unique(values).drop_null().sort()
 
 
-def _places(values: pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
+def _indexes_in(values: pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
     """Index of each value in another array; -1 where it is null or missing."""
     import pyarrow.compute as pc
 
@@ -381,16 +387,16 @@ def _snapshot(rows: list[dict[str, Any]]) -> SnapshotMembers:
     first = rows[0]
     if first["error"] is not None:
         return SnapshotMembers((), blocker=f"the group could not be read: {first['error']}")
-    people = [row for row in rows if row["member_id"] is not None]
-    if not people and first["group_type"] != _CLASSIC:
+    present = [row for row in rows if row["member_id"] is not None]
+    if not present and first["group_type"] != _CLASSIC:
         reason = f"the group speaks the {first['group_type']} protocol and does not show its members"
         return SnapshotMembers((), blocker=reason)
-    if any(row["subscription"] is None for row in people):
+    if any(row["subscription"] is None for row in present):
         return SnapshotMembers(
             (),
             blocker=f"the group is {first['group_state']}: the subscriptions of its members are not reported",
         )
-    taken = tuple(
-        (row["member_id"], row["group_instance_id"], tuple(sorted(row["subscription"]))) for row in people
+    member_tuples = tuple(
+        (row["member_id"], row["group_instance_id"], tuple(sorted(row["subscription"]))) for row in present
     )
-    return SnapshotMembers(tuple(sorted(taken, key=lambda person: person[0])), first["assignor"])
+    return SnapshotMembers(tuple(sorted(member_tuples, key=lambda person: person[0])), first["assignor"])

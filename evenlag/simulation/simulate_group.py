@@ -20,7 +20,7 @@ from evenlag.simulation.replay_metrics import (
     model_error,
 )
 from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario, Planner, Scenario
-from evenlag.simulation.snapshot_scores import MomentScores, score_moments
+from evenlag.simulation.snapshot_scores import SnapshotScores, score_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments:
+class ScoredSnapshots:
     """Scores in some snapshots of a group that have the same members, subscriptions and partitions.
 
     contender: What is scored.
@@ -67,11 +67,13 @@ class Moments:
     places: NDArray[np.int64]
     group_size: tuple[int, int] | None = None
     unknown: NDArray[np.int64] | None = None
-    scores: MomentScores | None = None
+    scores: SnapshotScores | None = None
     reason: str | None = None
 
 
-def score_group(history: History, rule: GroupSettings, compared: Sequence[Candidate]) -> Iterator[Moments]:
+def score_group(
+    history: History, rule: GroupSettings, compared: Sequence[Candidate]
+) -> Iterator[ScoredSnapshots]:
     """Score the observed assignment of every snapshot, and each candidate's assignment from there.
 
     Yields scores, or a reason why there are none; together they cover every snapshot once per contender.
@@ -85,24 +87,24 @@ def score_group(history: History, rule: GroupSettings, compared: Sequence[Candid
     blockers[(blockers == "") & (history.structure < 0)] = _NO_MEMBERS
     for contender in contenders:
         for reason in sorted(set(blockers.tolist()) - {""}):
-            yield Moments(contender, np.flatnonzero(blockers == reason), reason=reason)
+            yield ScoredSnapshots(contender, np.flatnonzero(blockers == reason), reason=reason)
         for number, structure in enumerate(history.structures):
             places = np.flatnonzero((history.structure == number) & (blockers == ""))
             # A group without partitions has another reason, see _score.
             is_known = history.known[np.ix_(places, structure.rows)].any(axis=1) | (not len(structure.rows))
             if len(unknown := places[~is_known]):
-                yield Moments(contender, unknown, _size(structure), reason=_ALL_UNKNOWN)
+                yield ScoredSnapshots(contender, unknown, _size(structure), reason=_ALL_UNKNOWN)
             if len(places := places[is_known]):
                 yield _score(history, structure, places, contender)
 
 
 def _score(
     history: History, structure: Structure, places: NDArray[np.int64], contender: Contender
-) -> Moments:
+) -> ScoredSnapshots:
     group, rows = structure.group, structure.rows
     size = _size(structure)
     if not group.num_partitions:
-        return Moments(contender, places, size, reason=_NO_ROWS)
+        return ScoredSnapshots(contender, places, size, reason=_NO_ROWS)
     measured = history.lag[np.ix_(places, rows)]
     is_unknown: NDArray[np.bool_] = np.isnan(measured)
     lag = np.where(is_unknown, 0.0, measured)
@@ -120,9 +122,9 @@ def _score(
                 ]
             )
         except AssignorError as error:
-            return Moments(contender, places, size, reason=str(error))
-    scores = score_moments(group, lag, owner, after).without(np.asarray(is_unknown.any(axis=1)))
-    return Moments(contender, places, size, is_unknown.sum(axis=1), scores)
+            return ScoredSnapshots(contender, places, size, reason=str(error))
+    scores = score_snapshots(group, lag, owner, after).without(np.asarray(is_unknown.any(axis=1)))
+    return ScoredSnapshots(contender, places, size, is_unknown.sum(axis=1), scores)
 
 
 def _size(structure: Structure) -> tuple[int, int]:

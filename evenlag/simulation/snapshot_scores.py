@@ -18,7 +18,7 @@ _NEVER = np.iinfo(np.int64).max // 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MomentScores:
+class SnapshotScores:
     """Scores of R assignments with the same members, subscriptions and partitions; all [R].
 
     They are the metrics of :func:`assignor_core.metrics.measure` and related functions, vectorized over
@@ -38,18 +38,18 @@ class MomentScores:
     optimality_gap: NDArray[np.float64]
     gain: NDArray[np.float64]
 
-    def without(self, is_unknown: NDArray[np.bool_]) -> MomentScores:
+    def without(self, is_unknown: NDArray[np.bool_]) -> SnapshotScores:
         """Return the scores with NaN for what has no lower bound, where some lag is unknown: bool [R]."""
         names = ("mean_lag", "skew", "optimality_gap", "gain")
         return replace(self, **{name: np.where(is_unknown, np.nan, getattr(self, name)) for name in names})
 
 
-def score_moments(
+def score_snapshots(
     group: Group,
     lag: NDArray[np.float64],
     before: NDArray[np.int32],
     after: NDArray[np.int32],
-) -> MomentScores:
+) -> SnapshotScores:
     """Score assignments of one group in R snapshots.
 
     lag: [R, P] records, 0 where unknown.
@@ -71,7 +71,7 @@ def score_moments(
     held_before = by_member(before, lag).max(axis=1, initial=0.0)
     ranks = 2 * np.arange(num_members) - num_members + 1
     bound = lag_bound(group, lag)
-    return MomentScores(
+    return SnapshotScores(
         unassigned=(after < 0).sum(axis=1),
         moves=((before >= 0) & (before != after)).sum(axis=1),
         min_count=counts.min(axis=1, initial=_NEVER),

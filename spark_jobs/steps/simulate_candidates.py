@@ -122,7 +122,7 @@ def _compare_days(
         slots=tuple(row.slot for row in readings),
         at_us=tuple(row.at_us for row in readings),
         comparison_id=_comparison_id(loaded, compared, readings, pauses.model_dump()),
-        scores_moments=not request.is_continuous,
+        scores_snapshots=not request.is_continuous,
     )
     table = CONTINUOUS_REPLAYS if request.is_continuous else REPLAYS
     if not request.force and _is_done(lake, table, context):
@@ -131,7 +131,7 @@ def _compare_days(
         _rows_of(lake, LAG, context, days), _rows_of(lake, MEMBERS, context, days), context
     ).cache()
     try:
-        if context.scores_moments:
+        if context.scores_snapshots:
             lake.replace_days(
                 COMPARISONS,
                 select_moments(rows),

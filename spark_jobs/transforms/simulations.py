@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from evenlag.policy.candidates import Candidate
     from evenlag.policy.settings import Pauses, Policy
-    from evenlag.simulation.simulate_group import Moments
-    from evenlag.simulation.snapshot_scores import MomentScores
+    from evenlag.simulation.simulate_group import ScoredSnapshots
+    from evenlag.simulation.snapshot_scores import SnapshotScores
 
 # Kinds of rows of one Arrow call: scored snapshots (none for a continuous period) and replays.
 MOMENT: Final = "moment"
@@ -59,7 +59,7 @@ class ComparisonContext:
     snapshot_ids, slots, at_us: The period's snapshots in order: id, slot, and the time when the end offsets
         were read, in microseconds since the epoch.
     comparison_id: Hash of all inputs of the result.
-    scores_moments: Whether single snapshots are scored, too.
+    scores_snapshots: Whether single snapshots are scored, too.
     """
 
     policy: Policy
@@ -71,7 +71,7 @@ class ComparisonContext:
     slots: tuple[datetime, ...]
     at_us: tuple[int, ...]
     comparison_id: str
-    scores_moments: bool = True
+    scores_snapshots: bool = True
 
 
 def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonContext) -> DataFrame:
@@ -149,7 +149,7 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
     }
     replays = simulate_group(history, rule, context.compared, context.pauses)
     parts = [pa.Table.from_pylist([shared | {"kind": REPLAY} | row for row in replays], schema=schema)]
-    if context.scores_moments:
+    if context.scores_snapshots:
         parts += [
             _moment_table(moments, shown[moments.places], shared, context)
             for moments in score_group(history, rule, context.compared)
@@ -158,7 +158,7 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
 
 
 def _moment_table(
-    moments: Moments, places: NDArray[np.int64], shared: dict[str, Any], context: ComparisonContext
+    moments: ScoredSnapshots, places: NDArray[np.int64], shared: dict[str, Any], context: ComparisonContext
 ) -> pa.Table:
     """One row per scored snapshot."""
     import pyarrow as pa
@@ -183,7 +183,7 @@ def _moment_table(
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _score_columns(scores: MomentScores) -> dict[str, Any]:
+def _score_columns(scores: SnapshotScores) -> dict[str, Any]:
     import numpy as np
 
     return {

@@ -11,7 +11,7 @@ from assignor_core.group import Group
 from assignor_core.metrics import count_moves, measure
 from assignor_core.objective import relative_gain
 from assignor_core.verify import largest_count_gap
-from evenlag.simulation.snapshot_scores import score_moments
+from evenlag.simulation.snapshot_scores import score_snapshots
 
 
 def random_group(rng: np.random.Generator, *, equal: bool) -> Group:
@@ -37,7 +37,7 @@ def test_they_are_what_the_core_says_of_each(seed: int, *, equal: bool) -> None:
     states = [group.with_state(owner[i], lag[i]) for i in range(6)]
     after = np.stack([get_assignor("lag-aware").assign(state) for state in states])
 
-    scores = score_moments(group, lag.astype(np.float64), owner, after)
+    scores = score_snapshots(group, lag.astype(np.float64), owner, after)
 
     for i, state in enumerate(states):
         core = measure(state, after[i])
