@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _INTRODUCTION: Final = """\
-Values in capitals in tables, logs, metrics and answers, by where they are. A value that is not here does
-not exist."""
+Look up a value in capitals in tables, logs, metrics or answers."""
 _DECISIONS: Final = {
     DecisionKind.PROPOSED: "a plan was made",
     DecisionKind.BREACH: "a change is wanted, but not yet by `min_breaches` consecutive snapshots",

@@ -31,5 +31,5 @@ def page(title: str, source: str, parts: Iterable[str]) -> str:
 
     Returns markdown with a newline at its end.
     """
-    origin = f"This page is generated from {source} by `{COMMAND}`."
-    return "\n\n".join([f"# {title}", origin, *(part.strip("\n") for part in parts)]) + "\n"
+    origin = f"*Generated from {source} by `{COMMAND}`.*"
+    return "\n\n".join([f"# {title}", *(part.strip("\n") for part in parts), origin]) + "\n"
