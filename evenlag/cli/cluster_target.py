@@ -32,8 +32,8 @@ BootstrapOption = Annotated[
         "-b",
         parser=option_types.servers,
         metavar="HOST:PORT",
-        help="Brokers as host:port,host:port, instead of a policy file. Set other connection settings with "
-        "variables like EVENLAG_KAFKA_SECURITY_PROTOCOL or EVENLAG_KAFKA_SASL_PLAIN_PASSWORD.",
+        help="Brokers as host:port,host:port, instead of a policy file. Other connection settings are "
+        "variables such as EVENLAG_KAFKA_SECURITY_PROTOCOL.",
     ),
 ]
 HintTopicOption = Annotated[

@@ -54,30 +54,26 @@ def demo(
             help="Where the page, the tables and the logs go; emptied first.",
         ),
     ] = Path(".demo"),
-    keep_going: Annotated[
-        bool, typer.Option("--keep", help="Stay up at the end, to look around, until Ctrl-C.")
-    ] = False,
+    keep_going: Annotated[bool, typer.Option("--keep", help="Keep everything running until Ctrl-C.")] = False,
     protocol: Annotated[
         DemoProtocol,
         typer.Option(
             "--protocol",
-            help="What the consumers speak: classic (evenlag's own clients) or consumer (KIP-848: clients of "
-            "confluent-kafka, assigned by a broker with evenlag's plug-in; needs a JDK).",
+            help="classic (evenlag's clients) or consumer (KIP-848: confluent-kafka, assigned by a broker "
+            "with evenlag's plug-in; needs a JDK).",
         ),
     ] = DemoProtocol.CLASSIC,
     client: Annotated[
         DemoClient,
         typer.Option(
             "--client",
-            help="Of a classic group's consumers: python (evenlag's own) or java (Kafka's Java client with "
-            "evenlag's assignor; needs a JDK and evenlag's sources).",
+            help="Consumers of a classic group: python, or java (needs a JDK and evenlag's sources).",
         ),
     ] = DemoClient.PYTHON,
 ) -> None:
     """Run everything once: a real broker, a skewed group, two runs of the DAG by Airflow, a report page.
 
-    Needs a JDK 17 or newer and takes a few minutes. Ends with an error when anything that it promises did not
-    happen.
+    Needs a JDK 17 or newer and takes a few minutes. Fails if the lag does not fall or a record is lost.
     """
     if protocol is DemoProtocol.CONSUMER and client is DemoClient.JAVA:
         problem = "is for the classic protocol: leave --protocol consumer out"

@@ -42,12 +42,12 @@ def doctor(
         typer.Option(
             "--only",
             metavar="NAME",
-            help="An area (brokers) or a check (brokers.clock); may be given several times.",
+            help="An area (brokers) or a check (brokers.clock); repeatable.",
         ),
     ] = None,
     skip: Annotated[
         list[str] | None,
-        typer.Option("--skip", metavar="NAME", help="An area or a check to leave out; likewise."),
+        typer.Option("--skip", metavar="NAME", help="An area or a check to leave out; repeatable."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A warning is a failure too.")] = False,
     probe_writes: Annotated[
@@ -60,14 +60,12 @@ def doctor(
             "--airflow-url",
             parser=option_types.url,
             metavar="URL",
-            help="Ask this Airflow too, with the token in EVENLAG_AIRFLOW_TOKEN.",
+            help="Also check this Airflow, with the token in EVENLAG_AIRFLOW_TOKEN.",
         ),
     ] = None,
     dag_prefix: Annotated[
         str,
-        typer.Option(
-            "--dag-prefix", metavar="PREFIX", help="Of the policy's DAG ids there, if they have one."
-        ),
+        typer.Option("--dag-prefix", metavar="PREFIX", help="Prefix of the policy's DAG ids."),
     ] = "",
     timeout_s: Annotated[
         float,
@@ -75,7 +73,7 @@ def doctor(
             "--timeout",
             parser=option_types.real(1, _MAX_TIMEOUT_S),
             metavar="SECONDS",
-            help="How long all may take, in s; one check a third of it.",
+            help="Time limit of all checks in s; one check may take a third.",
         ),
     ] = 60.0,
     max_age_s: Annotated[
@@ -84,7 +82,7 @@ def doctor(
             "--max-age",
             parser=option_types.whole(1, _MAX_AGE_S),
             metavar="SECONDS",
-            help="How old a snapshot may be, in s; else the schedule decides.",
+            help="Maximum age of a snapshot in s; default: by the schedule.",
         ),
     ] = None,
     config: ConfigOption = None,
@@ -94,10 +92,10 @@ def doctor(
 ) -> None:
     """Check policy, brokers, permissions, topics, groups, lake, Spark, Airflow and freshness; say what to do.
 
-    Ends with 0 when nothing failed and with 1 when something did. Nothing is written without --probe-writes.
+    Ends with 1 if a check failed. Nothing is written without --probe-writes.
 
-    By a cluster's schedule, the newest run may still be going on, and the one before it must have left its
-    snapshot. A cluster without a schedule needs any snapshot at all, or one within --max-age.
+    Freshness: the run before the newest due one must have left its snapshot. A cluster without a schedule
+    needs any snapshot, or one within --max-age.
     """
     if freshness_only:
         if only or skip or probe_writes or airflow_url:

@@ -48,8 +48,8 @@ def withdraw(
 ) -> None:
     """Withdraw the hint of a group. Its consumers drop it within seconds; this starts no rebalance.
 
-    Approved plans of the group that are not published yet will not be published. Later plans may be: to
-    prevent this, put the group into mode shadow, or stop all hints.
+    Approved plans of the group are no longer published. Later plans may be: to prevent this, put the group
+    into mode shadow, or stop all hints.
     """
     from evenlag.publishing.revocation import withdraw_hint
 

@@ -89,7 +89,7 @@ def lag(
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", "-w", help="Read the cluster again and again, until Ctrl-C; with rates."),
+        typer.Option("--watch", "-w", help="Refresh continuously until Ctrl-C, with rates."),
     ] = False,
     every: Annotated[
         float | None,

@@ -87,7 +87,7 @@ def maintain(
     *,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="STEP", help=f"{_STEP_NAMES}; may be given several times."),
+        typer.Option("--only", metavar="STEP", help=f"{_STEP_NAMES}; repeatable."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")

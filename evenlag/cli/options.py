@@ -75,8 +75,8 @@ RemoteOption = Annotated[
         "--remote",
         parser=_remote,
         metavar="URL",
-        help=f"Run the job on the Spark Connect server sc://HOST:PORT, without Java on this machine; else "
-        f"${REMOTE_VARIABLE}, else a Spark session of its own. A token goes into ${TOKEN_VARIABLE}.",
+        help=f"Spark Connect server sc://HOST:PORT that runs the job; else ${REMOTE_VARIABLE}, else a Spark "
+        f"session of its own. A token goes into ${TOKEN_VARIABLE}.",
     ),
 ]
 LimitOption = Annotated[
@@ -131,8 +131,8 @@ AirflowUrlOption = Annotated[
         "--airflow-url",
         parser=option_types.name,
         metavar="URL",
-        help="Decide through this Airflow, as the user of the token in EVENLAG_AIRFLOW_TOKEN, or in the file "
-        "that EVENLAG_AIRFLOW_TOKEN_FILE names; else $EVENLAG_AIRFLOW_URL.",
+        help="Decide through this Airflow, with the token in EVENLAG_AIRFLOW_TOKEN or in the file that "
+        "EVENLAG_AIRFLOW_TOKEN_FILE names; else $EVENLAG_AIRFLOW_URL.",
     ),
 ]
 

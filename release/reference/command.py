@@ -12,12 +12,12 @@ from evenlag.cli.app import app
 from release.reference.form import page, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _INTRODUCTION: Final = """\
-Each command has `--help`. A command group runs its subcommand `show` if none is named: `evenlag plans` is
-`evenlag plans show`. All commands have the same [exit codes](errors.md). `evenlag --install-completion` makes
-the shell complete commands and options."""
+Look up a command or an option. Each command has `--help`. A command group runs its subcommand `show` if none
+is named: `evenlag plans` is `evenlag plans show`. All commands have the same [exit codes](errors.md).
+`evenlag --install-completion` makes the shell complete commands and options."""
 _OUTPUT: Final = """\
 ## Output
 
@@ -34,15 +34,11 @@ def render_command() -> str:
     root: Any = typer.main.get_command(app)
     commands = list(_commands(root, "evenlag"))
     rows = {name: list(_rows(command)) for name, command in commands}
-    counts = Counter(row for of_command in rows.values() for row in of_command)
-    common = [row for row, count in counts.items() if count >= _COMMON_FROM]
-    index = table(
-        ("command", "what it does"),
-        ([f"[`{name}`](#{_anchor(name)})", _first_line(command)] for name, command in commands),
-    )
-    parts = [_INTRODUCTION, _OUTPUT, "## Common options", table(_HEADER, common), "## Commands", index]
+    common = _common(rows.values())
+    index = " · ".join(f"[`{name}`](#{_anchor(name)})" for name, _ in commands)
+    parts = [_INTRODUCTION, index, _OUTPUT, "## Common options", table(_HEADER, common)]
     for name, command in commands:
-        parts += [f"## {name}", f"```\n{_usage(name, command)}\n```", _details(command)]
+        parts += [f"## {name}", _prose(command.help or ""), f"```\n{_usage(name, command)}\n```"]
         own = [row for row in rows[name] if row not in common]
         if own:
             parts.append(table(_HEADER, own))
@@ -50,6 +46,13 @@ def render_command() -> str:
         if shared:
             parts.append(f"Common options: {', '.join(shared)}.")
     return page("Command", "the command's own help, in `evenlag/cli`,", [part for part in parts if part])
+
+
+def _common(rows: Iterable[list[tuple[str, str, str]]]) -> list[tuple[str, str, str]]:
+    """Return the options that several commands have with the same meaning, one for each name."""
+    counts = Counter(row for of_command in rows for row in of_command).most_common()
+    most_used = {row[0]: row for row, _ in reversed(counts)}
+    return [row for row, count in counts if count >= _COMMON_FROM and most_used[row[0]] == row]
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -97,14 +100,6 @@ def _default(parameter: Any) -> str:
 def _prose(text: str) -> str:
     """The help without the marks of the terminal; a placeholder must not be read as HTML."""
     return re.sub(r"<(\w+)>", r"`<\1>`", text.replace("\b", "")).strip()
-
-
-def _first_line(command: Any) -> str:
-    return _prose(command.help or "").split("\n")[0]
-
-
-def _details(command: Any) -> str:
-    return _prose(command.help or "").partition("\n")[2].strip()
 
 
 def _anchor(name: str) -> str:

@@ -63,6 +63,7 @@ OPTIONS_OF_OTHERS = {
     "--quiet": "python -m spark_jobs.cycle",
     "--ready-fd": "python -m spark_jobs.connect_server",
     "--require-hashes": "pip",
+    "--store-durations": "pytest",
     "--transactional-id": "kafka-acls.sh",
     "--umask": "python -m spark_jobs.connect_server",
 }
