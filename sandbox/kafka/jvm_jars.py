@@ -10,13 +10,12 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from sandbox.jars import OTHER_KAFKAS, broker_classpath, classpath_of
+from sandbox.jars import broker_classpath, classpath_of
 from sandbox.java_tools import JarsError, compile_java, version, write_jar
 
 __all__ = [
     "ASSIGNOR_CLASS",
     "CLIENT_ASSIGNOR_CLASS",
-    "PLUGIN_KAFKAS",
     "build_client",
     "build_plugin",
 ]
@@ -27,9 +26,6 @@ ASSIGNOR_CLASS = "evenlag.broker.EvenlagAssignor"
 CLIENT_ASSIGNOR_CLASS = "evenlag.client.EvenlagAssignor"
 """What a Java consumer's ``partition.assignment.strategy`` names."""
 
-PLUGIN_KAFKAS = tuple(version for version in OTHER_KAFKAS if version not in ("3.9", "4.0"))
-"""Versions of the broker, besides the sandbox's own, in which the plug-in works."""
-
 _ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = _ROOT / "jvm"
 
@@ -37,7 +33,7 @@ _SOURCES = _ROOT / "jvm"
 def build_plugin(folder: Path, *, kafka: str | None = None) -> Path:
     """Compile the plug-in and return its jar, ``evenlag-broker-plugin-<version>.jar`` in `folder`.
 
-    kafka: The version to compile against, one of `PLUGIN_KAFKAS`; None for the sandbox's own.
+    kafka: The version to compile against, for example ``4.1``; None for the sandbox's own.
     """
     return _build(folder / f"evenlag-broker-plugin-{version()}.jar", "broker", broker_classpath(kafka))
 

@@ -19,13 +19,11 @@ from sandbox.workload.consumer import BATCHES_PER_S
 if TYPE_CHECKING:
     from sandbox.workload.consumer import ConsumerSpec
 
-__all__ = ["MOST_HEAP_MB", "NOTING_ASSIGNOR", "build", "command", "write_spec"]
+__all__ = ["MOST_HEAP_MB", "build", "command", "write_spec"]
 
 MOST_HEAP_MB = 64
 """Heap of a consumer: one that needs more ends at once."""
 
-NOTING_ASSIGNOR = "evenlag.sandbox.NotingAssignor"
-"""evenlag's assignor, which notes what it hands out as leader: a ``partition_assignment_strategy``."""
 
 _SOURCES = sorted((Path(__file__).resolve().parent / "java").glob("*.java"))
 _OPTIONS = (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sandbox.workload.java_consumer import NOTING_ASSIGNOR
 from sandbox.workload.journal import read_journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+# Evenlag's assignor, which notes what it hands out as leader.
+_NOTING_ASSIGNOR = "evenlag.sandbox.NotingAssignor"
 # Of four consumers: a static member, and a dynamic one with a slow listener.
 _STATIC, _SLOW = 0, 3
 
@@ -22,7 +23,7 @@ def is_java(name: str) -> bool:
 
 def java_fields(name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a consumer in Java; the dynamic ones ask for the rebalance of a hint."""
-    settings = {**extra, "partition_assignment_strategy": NOTING_ASSIGNOR}
+    settings = {**extra, "partition_assignment_strategy": _NOTING_ASSIGNOR}
     return {"language": "java", "asks": _number(name) == _SLOW, "extra": settings}
 
 
