@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from release.artifacts import build_release
-from release.bills import all_components, locked
-from release.components import jar_components
-from release.errors import ReleaseError
 from release.licences import check_licences, package_licences, read_rules
-from release.project import ROOT, Project
+from release.project import ROOT, Project, ReleaseError
+from release.sbom import all_components, jar_components, locked
 from release.vulnerabilities import coordinates, find_vulnerabilities, read_acceptances, unaccepted
 from sandbox.java_tools import JarsError
 

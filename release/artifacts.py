@@ -11,11 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from release.archives import write_archive
-from release.bills import write_bills
-from release.errors import ReleaseError
-from release.project import ROOT, Project
-from release.source import export_commit
+from release.project import ROOT, Project, ReleaseError, export_commit, write_archive
+from release.sbom import write_bills
 from sandbox.jars import cache_dir, ensure_jars
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,34 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _FILE: Final = Path(__file__).with_name("licences.toml")
-_CLASSIFIERS: Final = {
-    "Apache Software License": "Apache-2.0",
-    "BSD License": "LicenseRef-BSD",
-    "GNU General Public License v2 or later (GPLv2+)": "GPL-2.0-or-later",
-    "GNU General Public License (GPL)": "LicenseRef-GPL",
-    "Artistic License": "Artistic-1.0-Perl",
-    "ISC License (ISCL)": "ISC",
-    "MIT License": "MIT",
-    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
-    "Python Software Foundation License": "PSF-2.0",
-    "The Unlicense (Unlicense)": "Unlicense",
-}
-# Texts of `License`, in lower case without punctuation.
-_TEXTS: Final = {
-    "3 clause bsd license": "BSD-3-Clause",
-    "apache 20": "Apache-2.0",
-    "apache license 20": "Apache-2.0",
-    "apache license version 20": "Apache-2.0",
-    "apache software license 20": "Apache-2.0",
-    "bsd": "LicenseRef-BSD",
-    "bsd 2 clause": "BSD-2-Clause",
-    "bsd 3 clause": "BSD-3-Clause",
-    "bsd 3 clause license": "BSD-3-Clause",
-    "gpl 30": "GPL-3.0-only",
-    "isc": "ISC",
-    "mit": "MIT",
-    "mpl 20": "MPL-2.0",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +28,15 @@ class Rules:
     exceptions: By package: the expression that it may have, and why.
     recorded: Expressions by package, in place of its metadata.
     jars: Expressions by ``group:artifact``.
+    classifiers, texts: Expressions by classifier, and by text of ``License``.
     """
 
     allowed: frozenset[str]
     exceptions: Mapping[str, Mapping[str, str]]
     recorded: Mapping[str, str]
     jars: Mapping[str, str]
+    classifiers: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     def problem(self, name: str, licence: str | None) -> str | None:
         """Return why a component may not be shipped; None if it may.
@@ -92,32 +67,30 @@ class Rules:
 def read_rules(path: Path = _FILE) -> Rules:
     """Read the rules."""
     tree: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    return Rules(frozenset(tree["allowed"]), tree["exceptions"], tree["recorded"], tree["jars"])
+    return Rules(**tree | {"allowed": frozenset(tree["allowed"])})
 
 
 def package_licences(names: Iterable[str], rules: Rules | None = None) -> dict[str, str]:
     """Return the licences of packages, without those whose licence is not known."""
     rules = rules or read_rules()
-    found = {name: rules.recorded.get(name) or _of_metadata(name) for name in names}
+    found = {name: rules.recorded.get(name) or _of_metadata(name, rules) for name in names}
     return {name: licence for name, licence in found.items() if licence is not None}
 
 
-def _of_metadata(name: str) -> str | None:
+def _of_metadata(name: str, rules: Rules) -> str | None:
     try:
-        fields = metadata.metadata(name)
+        given = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return None
-    if expression := fields.get_all("License-Expression"):
+    if expression := given.get_all("License-Expression"):
         return str(expression[0])
-    text = str(next(iter(fields.get_all("License") or ()), ""))
-    if known := _TEXTS.get(re.sub(r"[^a-z0-9 ]", "", re.sub(r"[-\s]+", " ", text.lower())).strip()):
+    text = str(next(iter(given.get_all("License") or ()), ""))
+    if known := rules.texts.get(re.sub(r"[^a-z0-9 ]", "", re.sub(r"[-\s]+", " ", text.lower())).strip()):
         return known
     classifiers = [
-        line.rpartition(" :: ")[2]
-        for line in fields.get_all("Classifier") or ()
-        if line.startswith("License")
+        line.rpartition(" :: ")[2] for line in given.get_all("Classifier") or () if line.startswith("License")
     ]
-    named = [_CLASSIFIERS[line] for line in classifiers if line in _CLASSIFIERS]
+    named = [rules.classifiers[line] for line in classifiers if line in rules.classifiers]
     # Several classifiers are a choice.
     return " OR ".join(dict.fromkeys(named)) or None
 

@@ -1,21 +1,33 @@
-"""The project's own data: version, extras, the changelog's section of a version."""
+"""A source tree of evenlag: its own data, its newest commit as an export, and archives of its files."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
+import subprocess
+import tarfile
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from release.errors import ReleaseError
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 NOT_RELEASED: Final = ("dev", "docs")
 """Extras that no user installs."""
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
+_NUM_SHOWN: Final = 5
+_EXECUTABLE: Final = 0o755
+_PLAIN: Final = 0o644
+
+
+class ReleaseError(RuntimeError):
+    """Raised when a release cannot be built or a check fails; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -85,3 +97,63 @@ def normalized(name: str) -> str:
     'pyyaml-ft'
     """
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def export_commit(clone: Path, target: Path) -> tuple[str, int]:
+    """Export the newest commit of a clone.
+
+    Files that are not committed, or are ignored, must not be part of a release.
+
+    Returns the commit's id, and its time in seconds since 1970.
+    target: A folder that exists and is empty.
+    """
+    changed = _git(clone, "status", "--porcelain").splitlines()
+    if changed:
+        shown = ", ".join(line[3:] for line in changed[:_NUM_SHOWN])
+        raise ReleaseError(
+            f"{len(changed)} files differ from the commit ({shown}): a release is built from a commit; "
+            "commit or stash them"
+        )
+    commit, time = _git(clone, "log", "-1", "--format=%H %ct").split()
+    # Modes as everybody's checkout has them, whatever this user's settings are.
+    archive = subprocess.run(
+        ["git", "-C", str(clone), "-c", "tar.umask=0022", "archive", "--format=tar", commit],
+        capture_output=True,
+        check=False,
+    )
+    unpacked = subprocess.run(["tar", "-x", "-C", str(target)], input=archive.stdout, check=False)
+    if archive.returncode or unpacked.returncode:
+        raise ReleaseError(f"commit {commit[:12]} cannot be exported to {target}")
+    return commit, int(time)
+
+
+def _git(clone: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(clone), *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        why = (done.stderr.strip().splitlines() or ["git failed"])[-1]
+        raise ReleaseError(f"a release is built in a git clone of evenlag: {why}")
+    return done.stdout.strip("\n")
+
+
+def write_archive(path: Path, root: Path, names: Iterable[str], *, epoch: int) -> None:
+    """Write a ``.tar.gz`` with files of a tree, sorted, owned by nobody in particular."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in sorted({file for given in names for file in _files(root, given)}):
+            data = (root / name).read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime = len(data), epoch
+            entry.mode = _EXECUTABLE if (root / name).stat().st_mode & 0o100 else _PLAIN
+            archive.addfile(entry, io.BytesIO(data))
+    with path.open("wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=epoch) as packed:
+        packed.write(content.getvalue())
+
+
+def _files(root: Path, name: str) -> Iterator[str]:
+    path = root / name
+    if path.is_file():
+        yield name
+    elif path.is_dir():
+        yield from (file.relative_to(root).as_posix() for file in path.rglob("*") if file.is_file())
+    else:
+        raise ReleaseError(f"{name} does not exist in the source: an image cannot be built from it")

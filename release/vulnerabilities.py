@@ -21,13 +21,12 @@ from urllib.parse import unquote
 
 from packaging.version import InvalidVersion, Version
 
-from release.errors import ReleaseError
-from release.project import normalized
+from release.project import ReleaseError, normalized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from release.components import Component
+    from release.sbom import Component
 
 _FILE: Final = Path(__file__).with_name("accepted_vulnerabilities.toml")
 _ECOSYSTEMS: Final = {"pypi": "PyPI", "maven": "Maven"}

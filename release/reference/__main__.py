@@ -9,7 +9,6 @@ from release.project import ROOT
 from release.reference.assignors import render_assignors
 from release.reference.command import render_command
 from release.reference.errors import render_errors
-from release.reference.events import render_events
 from release.reference.policy import render_policy
 from release.reference.records import render_records
 
@@ -20,7 +19,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/assignors.md": render_assignors,
     "docs/reference/command.md": render_command,
     "docs/reference/policy.md": render_policy,
-    "docs/reference/events.md": render_events,
     "docs/reference/errors.md": render_errors,
     "docs/adr/README.md": render_records,
 }

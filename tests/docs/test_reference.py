@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from assignor_core.assignors import assignor_names
-from evenlag.enums import PlanEvent
+from evenlag.audit.enums import AnomalyKind, Certainty, HintVerdict, RebalanceCause
+from evenlag.consumer.events import IGNORED, Reason
+from evenlag.enums import (
+    AlertState,
+    ControlAction,
+    DecisionKind,
+    LagStatus,
+    OwnershipState,
+    PlanEvent,
+    RequestState,
+)
+from evenlag.monitoring.alerts import KINDS
 from evenlag.policy.settings import Policy
 from release.reference.__main__ import PAGES, main
 from release.reference.assignors import render_assignors, replace_table
-from release.reference.events import render_events
 from release.reference.records import render_records
 from tests.support.pages.markdown import ROOT, Page, cells
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+# The sections of docs/reference/events.md, and the values that each explains, in this order.
+VALUES: Final[Mapping[str, Iterable[str]]] = {
+    "Decisions about a group": DecisionKind,
+    "Events of a plan": PlanEvent,
+    "Requests for approval": RequestState,
+    "Commands on hints": ControlAction,
+    "Reasons of a consumer": Reason,
+    "Lag statuses": LagStatus,
+    "Alerts": KINDS,
+    "States of an alert": AlertState,
+    "Owners of a partition": OwnershipState,
+    "Causes of a rebalance": RebalanceCause,
+    "Adherence to a hint": HintVerdict,
+    "Anomalies": AnomalyKind,
+    "How certain an owner is": Certainty,
+}
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
@@ -48,12 +76,20 @@ def test_settings_have_their_defaults_and_ranges() -> None:
     assert ("`approval_key`", "none", "`{env: NAME}` or `{file: PATH}`") in {row[:3] for row in rows}
 
 
-def test_a_value_without_a_meaning_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "release.reference.events._SECTIONS", (("Alerts", "…", ("RAISED", "NEW"), {"RAISED": "a"}),)
-    )
-    with pytest.raises(ValueError, match="Alerts: meanings and values differ: "):
-        render_events()
+@pytest.mark.parametrize("section", sorted(VALUES))
+def test_the_page_of_events_has_each_value_of_the_code_with_a_meaning(section: str) -> None:
+    text = (ROOT / "docs/reference/events.md").read_text(encoding="utf-8")
+    sections = {part.partition("\n")[0]: part for part in text.split("\n## ")[1:]}
+    assert sorted(sections) == sorted(VALUES)
+    rows = [cells(line) for line in sections[section].splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows] == [f"`{value}`" for value in VALUES[section]]
+    assert all(row[1] for row in rows)
+
+
+def test_the_page_of_events_says_when_a_consumer_ignores_a_hint() -> None:
+    text = (ROOT / "docs/reference/events.md").read_text(encoding="utf-8")
+    ignored = ", ".join(f"`{reason}`" for reason in Reason if reason in IGNORED)
+    assert f"A hint counts as ignored by a consumer for: {ignored}." in " ".join(text.split())
 
 
 def test_records_are_indexed_and_one_without_a_title_is_an_error(tmp_path: Path) -> None:

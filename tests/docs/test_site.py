@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from markdown_it import MarkdownIt
 
-from release.site.dialect import to_python_markdown
-from release.site.links import PROJECT_PAGES, rewrite_links
+from release.site import PROJECT_PAGES, rewrite_links, to_python_markdown
 from tests.support.pages.markdown import ROOT, all_pages
 
 if TYPE_CHECKING:

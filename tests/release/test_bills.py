@@ -12,11 +12,21 @@ from typing import Any
 
 import pytest
 
-from release.bills import all_components, components_of_image, locked, released_packages, spark_jars
-from release.components import Component, closure, image_components, jar_components, jars_inside, read_lock
-from release.errors import ReleaseError
-from release.project import ROOT, Project, normalized
-from release.sbom import make_sbom
+from release.project import ROOT, Project, ReleaseError, normalized
+from release.sbom import (
+    Component,
+    all_components,
+    closure,
+    components_of_image,
+    image_components,
+    jar_components,
+    jars_inside,
+    locked,
+    make_sbom,
+    read_lock,
+    released_packages,
+    spark_jars,
+)
 
 EPOCH = 1_700_000_000
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from release.__main__ import main
-from release.components import Component
-from release.errors import ReleaseError
 from release.licences import Rules, check_licences, package_licences, read_rules
+from release.project import ReleaseError
+from release.sbom import Component
 from release.vulnerabilities import Finding, find_vulnerabilities, order, read_acceptances, unaccepted
 
 if TYPE_CHECKING:

@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from release.archives import write_archive
-from release.errors import ReleaseError
-from release.project import ROOT, Project
-from release.source import export_commit
+from release.project import ROOT, Project, ReleaseError, export_commit, write_archive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
