@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.airflow.dags.options import DagOptions
-from evenlag.airflow.dags.policy import DagPolicyError, read_dag_policy
-from evenlag.airflow.tasks.spark_task import SPARK_CONNECTION, SparkOptions
+from evenlag.airflow.dags import DAGS, DagOptions, DagPolicyError, read_dag_policy
+from evenlag.airflow.spark_task import SPARK_CONNECTION, SparkOptions
 
 if TYPE_CHECKING:
     import os
@@ -18,14 +16,6 @@ if TYPE_CHECKING:
 
     from airflow.sdk import DAG
 
-# The DAGs of a policy, by their ids without prefix and cluster. Their modules have the same names.
-DAG_NAMES: Final = (
-    "lag_rebalance",
-    "plan_approval",
-    "plan_comparison",
-    "assignment_audit",
-    "table_maintenance",
-)
 # A part of DAG ids and of asset URIs, in which these need no escaping.
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]{0,100}")
 _MADE: Final = "__evenlag_dag_ids__"
@@ -75,7 +65,7 @@ def make_dags(
     tags
         Further tags of the DAGs.
     only
-        Which DAGs to build, of :data:`DAG_NAMES`; None: all.
+        Which DAGs to build, of :data:`~evenlag.airflow.dags.DAGS`; None: all.
 
     Returns
     -------
@@ -109,8 +99,7 @@ def make_dags(
     )
     made: dict[str, DAG] = {}
     for name in names:
-        module = import_module(f"evenlag.airflow.dags.{name}")
-        made |= {dag.dag_id: dag for dag in module.make_dags_of(policy, options)}
+        made |= {dag.dag_id: dag for dag in DAGS[name](policy, options)}
     _refuse_second(made)
     return made
 
@@ -133,11 +122,11 @@ def _checked_approvers(given: str | Sequence[str]) -> tuple[str, ...]:
 
 def _check_names(only: Collection[str] | None) -> tuple[str, ...]:
     if only is None:
-        return DAG_NAMES
+        return tuple(DAGS)
     wanted = {only} if isinstance(only, str) else set(only)
-    if unknown := sorted(wanted - set(DAG_NAMES)):
-        raise DagPolicyError(f"make_dags: only={unknown[0]!r} is no DAG; there are: {', '.join(DAG_NAMES)}")
-    return tuple(name for name in DAG_NAMES if name in wanted)
+    if unknown := sorted(wanted - DAGS.keys()):
+        raise DagPolicyError(f"make_dags: only={unknown[0]!r} is no DAG; there are: {', '.join(DAGS)}")
+    return tuple(name for name in DAGS if name in wanted)
 
 
 def _check_arguments(

@@ -15,9 +15,8 @@ from urllib.parse import urlsplit
 from airflow.configuration import conf
 from airflow.plugins_manager import AirflowPlugin
 
-from evenlag.overview.report_view import PREFIX
-
 NAME: Final = "evenlag"
+PREFIX: Final = "/evenlag"
 
 
 class ReportApplication:

@@ -9,8 +9,7 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
-from evenlag.overview.overview_view import OverviewView
-from evenlag.overview.report_view import HEADERS, MAX_HOURS, answer
+from evenlag.overview.views import HEADERS, MAX_HOURS, OverviewView, answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.audit.interval_merge import join_days
 from evenlag.errors import LakeError, NothingThereError, UsageError
 from evenlag.formatting import did_you_mean, moment
-from evenlag.queries.clients import CLIENT_COLUMNS, client_names
+from evenlag.queries.lag import CLIENT_COLUMNS, client_names
 
 if TYPE_CHECKING:
     from datetime import datetime

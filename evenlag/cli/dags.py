@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evenlag.airflow.dag_bundle import PACKAGE, dag_texts
-from evenlag.bundle import bundle_root
+from evenlag.bundle import DAG_PACKAGE, bundle_root, dag_texts
 from evenlag.cli import option_types
 from evenlag.cli.console import console, print_json
 from evenlag.cli.options import JsonOption
@@ -34,10 +33,10 @@ def install(
     """Copy the DAG files into Airflow's DAG folder, as a package `evenlag_dags`; again to update them."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder: give the folder that Airflow's [core] dags_folder names")
-    target = folder / PACKAGE
+    target = folder / DAG_PACKAGE
     if target.exists() and not (target / "lag_rebalance.py").is_file():
         raise UsageError(f"{target} is there and is not ours: move it away first")
-    fresh = folder / f".{PACKAGE}.new"
+    fresh = folder / f".{DAG_PACKAGE}.new"
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(bundle_root() / "dags", fresh, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(target, ignore_errors=True)

@@ -23,9 +23,10 @@ from evenlag.cli.options import (
 from evenlag.context import find_cluster, find_lake
 from evenlag.errors import NothingThereError, UsageError
 from evenlag.formatting import bounded, bounded_duration, did_you_mean, duration, moment, number
-from evenlag.queries.clients import CLIENT_COLUMNS, client_names
 from evenlag.queries.lag import (
+    CLIENT_COLUMNS,
     MEMBER_COLUMNS,
+    client_names,
     group_rows,
     left_topics_text,
     member_rows,

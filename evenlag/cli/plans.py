@@ -18,7 +18,7 @@ from evenlag.formatting import (
     did_you_mean,
     moment,
 )
-from evenlag.queries.clients import client_names, read_group_members
+from evenlag.queries.lag import client_names, read_group_members
 from evenlag.queries.plan_rows import event_order, groups_without_plan, plan_rows
 
 if TYPE_CHECKING:

@@ -103,8 +103,8 @@ def metrics(
     lake: LakeOption = None,
 ) -> None:
     """Print the metrics of the lake's last snapshots for Prometheus, or write them to a file."""
-    from evenlag.overview.metric_families import render_metrics
-    from evenlag.overview.overview_view import OverviewView
+    from evenlag.overview.metrics import render_metrics
+    from evenlag.overview.views import OverviewView
 
     if textfile is not None and textfile.suffix != ".prom":
         raise UsageError(f"{textfile}: the collector reads only files whose name ends in .prom")
@@ -125,7 +125,7 @@ def metrics(
 
 
 def _limit(max_groups: int | None) -> int:
-    from evenlag.overview.metric_families import MAX_GROUPS
+    from evenlag.overview.metrics import MAX_GROUPS
 
     return MAX_GROUPS if max_groups is None else max_groups
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
+from evenlag.bundle import DAG_PACKAGE, dag_texts
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.doctor.spark_checks import CONNECTION_VARIABLE, find_remote, read_connection
 from evenlag.enums import Mode
@@ -90,19 +91,17 @@ def check_connection(environ: Mapping[str, str]) -> list[Finding]:
 
 def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
     """Check that the DAG files that Airflow parses are those of the installed evenlag."""
-    from evenlag.airflow.dag_bundle import PACKAGE, dag_texts
-
     folder = _dags_folder(environ)
     if folder is None:
         return [skipped("neither AIRFLOW_HOME nor AIRFLOW__CORE__DAGS_FOLDER is set here")]
-    installed = folder / PACKAGE
+    installed = folder / DAG_PACKAGE
     if not installed.is_dir():
         if (folder / "lag_rebalance.py").is_file():
             return [ok(f"{folder} is a checkout's own folder")]
         if (file := _own_dag_file(folder)) is not None:
             return [ok(f"{file} calls make_dags")]
         remedy = f"evenlag dags install {folder}, or call evenlag.airflow.make_dags in a DAG file"
-        return [failed(f"{folder} holds no {PACKAGE}, and no DAG file calls make_dags", remedy)]
+        return [failed(f"{folder} holds no {DAG_PACKAGE}, and no DAG file calls make_dags", remedy)]
     wanted = dag_texts()
     present = {str(file.relative_to(installed)): file for file in installed.rglob("*.py")}
     stale = sorted(

@@ -19,7 +19,7 @@ from evenlag.lake.snapshot_ids import id_prefix
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import OFFSETS, SNAPSHOTS, TABLES
 from evenlag.private_files import OWNER_ONLY
-from evenlag.quality.results import read_results
+from evenlag.quality.checks import read_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

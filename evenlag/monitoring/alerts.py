@@ -21,7 +21,7 @@ from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.table_health import newest_faults
 from evenlag.policy.gates import ROUTINE_GATES
 from evenlag.publishing.eligibility import PUBLISHING_MODES
-from evenlag.quality.results import failures_by_table, read_results, stopping_failures
+from evenlag.quality.checks import failures_by_table, read_results, stopping_failures
 from evenlag.safe_text import printable
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from starlette.routing import Route
 
 from evenlag.errors import JobError
 from evenlag.logging_setup import named_logger
-from evenlag.overview.metric_families import MAX_GROUPS, render_metrics
-from evenlag.overview.overview_view import OverviewView
-from evenlag.overview.report_view import HEADERS, MAX_HOURS, answer, message_page
+from evenlag.overview.metrics import MAX_GROUPS, render_metrics
+from evenlag.overview.views import HEADERS, MAX_HOURS, OverviewView, answer, message_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
 
 
 MEMBER_COLUMNS: Final = ("group_id", "member_id", "error", "subscription_error", "assignment_error")
@@ -28,6 +29,7 @@ _MAX_SHOWN: Final = 3
 # What the reasons of `evenlag.kafka.member_protocol` begin with; queries know no brokers.
 _NO_LAG: Final = ("not a consumer group", "not measured")
 _FACTS: Final = ("commit_problem", "subscription_problem", "owner_problem")
+CLIENT_COLUMNS: Final = ("member_id", "group_instance_id", "client_id")
 
 
 def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
@@ -213,3 +215,36 @@ def sum_lag(lag: pa.Table) -> dict[str, Any]:
     # Groups that have left all their partitions have no lag.
     total = pc.sum(counted["lag_records"]).as_py() if counted.num_rows or not lag.num_rows else 0
     return {"lag_records": total, "num_unknown_partitions": pc.sum(is_inexact(counted)).as_py() or 0}
+
+
+def client_names(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the name of each member's client.
+
+    Returns instance id, or else client id, by member id; empty text where neither is known.
+    members: Rows with :data:`CLIENT_COLUMNS`; a row without a member id is ignored.
+    """
+    return {
+        row["member_id"]: row["group_instance_id"] or row["client_id"] or ""
+        for row in members
+        if row["member_id"] is not None
+    }
+
+
+def read_group_members(
+    reader: LakeReader, cluster: str, snapshot_id: str, group_id: str
+) -> list[dict[str, Any]]:
+    """Read the members of a group in one snapshot.
+
+    Returns rows with :data:`CLIENT_COLUMNS`; none if the snapshot is not, or no longer, in the lake.
+    """
+    from evenlag.lake.snapshot_ids import slot_day
+    from evenlag.lake.tables import MEMBERS
+
+    wanted: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", "=", slot_day(snapshot_id)),
+        ("snapshot_id", "=", snapshot_id),
+        ("group_id", "=", group_id),
+    ]
+    rows: list[dict[str, Any]] = reader.read(MEMBERS, columns=CLIENT_COLUMNS, filters=wanted).to_pylist()
+    return rows

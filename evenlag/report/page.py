@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from evenlag.enums import PlanEvent
 from evenlag.formatting import bounded, bounded_duration, number
 from evenlag.html.markup import Html, numbers, page, text, when
-from evenlag.report.plans_section import plans_section
-from evenlag.report.policies_section import policies_section
 from evenlag.report.sections import (
     change_section,
     drain_time,
     lag_section,
     note,
+    plans_section,
+    policies_section,
     timeline_section,
 )
 from evenlag.safe_text import page_text

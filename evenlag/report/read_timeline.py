@@ -14,14 +14,13 @@ from evenlag.audit.rebalances import find_rebalances
 from evenlag.enums import OwnershipState, PlanEvent
 from evenlag.errors import NothingThereError
 from evenlag.report.model import HINT_EVENTS, Interval, Mark, Timeline
-from evenlag.report.read_events import published_plans
+from evenlag.report.scope import published_plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from evenlag.report.member_names import Names
-    from evenlag.report.scope import Scope
+    from evenlag.report.scope import Names, Scope
 
 MAX_PARTITIONS: Final = 40
 # A chart with more bars has many megabytes and is not readable.

@@ -1,34 +1,60 @@
-"""Sections of the report with a chart: the chart, its caption, and the same numbers as a table."""
+"""Sections of the report: charts with their captions, and the same numbers as tables."""
 
 from __future__ import annotations
 
 from math import isinf
 from typing import TYPE_CHECKING, Final
 
-from evenlag.formatting import at_least, duration, moment, number
-from evenlag.html.legend import legend, line, patch, shape
-from evenlag.html.line_styles import Line, coinciding
+from evenlag.enums import PlanEvent
+from evenlag.formatting import NOTHING, at_least, at_least_of, duration, moment, number, percent
+from evenlag.html.charts import Line, coinciding, legend, line, patch, series_variable, shape
 from evenlag.html.markup import Html, badge, details, figure, table, text, when
-from evenlag.html.svg_charts import series_variable
+from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
 from evenlag.report.charts import (
     HINT_MARKERS,
     MAX_MEMBERS,
     change_plot,
+    count_marks,
     lag_plot,
     lag_styles,
+    timeline_plot,
 )
 from evenlag.report.model import HINT_EVENTS
-from evenlag.report.timeline_chart import count_marks, timeline_plot
 from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
-    from evenlag.report.candidates import ModelError
-    from evenlag.report.model import LagChange, Report, Series
+    from evenlag.report.model import (
+        GateSummary,
+        LagChange,
+        MeasuredResult,
+        ModelError,
+        PolicyResult,
+        Report,
+        Series,
+    )
+
 
 AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
 MAX_ROWS: Final = 400
+_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over
+several days the mean of the days'), then the least lag on average over time, then the fewest moves.
+<em>As it ran (replayed)</em> is the real assignment in the model, like the candidates; <em>as it ran
+(measured)</em> is what Kafka reported, without the model. <em>Drained in</em>: time from the largest measured
+lag until all records that had arrived by then were processed. <em>Above the bound</em>: how far the lag of
+the most loaded member is above the minimum over all assignments, on average over the snapshots. ≥: a lower
+bound, because some values are unknown.</p>"""
+_KIND_BY_STATUS: Final[dict[str, str]] = {
+    PlanEvent.APPLIED: "good",
+    PlanEvent.APPROVED: "good",
+    PlanEvent.PUBLISHED: "plain",
+    PlanEvent.REJECTED: "warn",
+    PlanEvent.IGNORED: "warn",
+    PlanEvent.EXPIRED: "warn",
+    PlanEvent.WITHDRAWN: "warn",
+}
 
 
 def change_section(report: Report) -> Html:
@@ -273,3 +299,145 @@ def left_out(rows: Sequence[object]) -> str:
     """Build a note on the rows beyond :data:`MAX_ROWS`; empty if there are none."""
     rest = len(rows) - MAX_ROWS
     return f'<p class="soft">{rest:,} more rows are left out.</p>' if rest > 0 else ""
+
+
+def policies_section(report: Report) -> Html:
+    """Build the section on simulated policies."""
+    if not report.policies and not report.reasons:
+        return note("Nothing was compared on these days. Run: ", COMPARE)
+    columns = (
+        "candidate", "time behind, p95#", "worst#", "mean lag#", "largest lag#", "drained in#", "moves#",
+        "rebalances#", "above the bound#",
+    )  # fmt: skip
+    days = max((each.num_days for each in report.policies), default=0)
+    policy_table = table(
+        columns,
+        [_policy_row(each) for each in report.policies]
+        + [_measured_row(each.measured) for each in report.policies if each.measured is not None],
+        caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
+    )
+    shown = (
+        text(model_warning(report.model_error)) + policy_table + _ABOUT_POLICIES if report.policies else ""
+    )
+    return Html(shown + "".join(note(reason) for reason in report.reasons))
+
+
+def _policy_row(each: PolicyResult) -> Sequence[object]:
+    name = shown_policy(each.name)
+    return (
+        Html(f"{page_text(name)} {badge('best', 'good')}") if each.is_best else name,
+        *(
+            _bound(duration(value), each.unknown_ages or each.unknown_partitions)
+            for value in (each.p95_time_lag_ms, each.max_time_lag_ms)
+        ),
+        *(
+            _bound(number(value), each.unknown_partitions)
+            for value in (each.mean_lag_records, each.max_lag_records)
+        ),
+        _drained(each),
+        number(each.moves),
+        number(each.rebalances),
+        percent(each.optimality_gap),
+    )
+
+
+def _measured_row(each: MeasuredResult) -> Sequence[object]:
+    return (
+        MEASURED_SHOWN,
+        NOTHING,
+        _bound(duration(each.max_time_lag_ms), each.unknown_time_lags),
+        _bound(number(each.mean_lag_records), each.unknown_share),
+        _bound(number(each.max_lag_records), each.unknown_lags),
+        *[NOTHING] * 4,
+    )
+
+
+def _bound(value: str, unknown: float | None) -> str:
+    """Mark a number as a lower bound if a part of it is unknown."""
+    return f"≥ {value}" if unknown and value != NOTHING else value
+
+
+def _drained(each: PolicyResult) -> str:
+    days = each.num_not_drained
+    but = f"not on {days} of {each.num_days} {'day' if each.num_days == 1 else 'days'}"
+    if each.drain_time_ms is None:
+        return but
+    return f"{duration(each.drain_time_ms)}, {but}" if days else duration(each.drain_time_ms)
+
+
+def plans_section(report: Report) -> Html:
+    """Build the section on plans, gates and decisions."""
+    parts: list[str] = []
+    if report.plans:
+        parts += ["<h3>Plans</h3>", _plan_table(report.plans), left_out(report.plans)]
+    else:
+        parts.append(note("No plan was proposed in the period."))
+    if report.gates:
+        parts += ["<h3>Gates</h3>", _gates(report.gates)]
+    if report.decisions:
+        decisions = [
+            (each.decision, number(each.count), when(each.last_at), each.reason or "")
+            for each in report.decisions
+        ]
+        heads = ("decision", "snapshots#", "last at", "last reason")
+        parts += [
+            "<h3>Decisions</h3>",
+            table(heads, decisions, caption="Planning decisions by snapshot"),
+        ]
+    return Html("".join(parts))
+
+
+def _gates(gates: Sequence[GateSummary]) -> Html:
+    """Gates that refused a plan as a table, the others below it, folded."""
+    refused = [gate for gate in gates if gate.num_failed]
+    passed = [gate for gate in gates if not gate.num_failed]
+    shown = "" if refused else "<p>Every gate passed every plan.</p>"
+    if refused:
+        columns = ("gate", "judged#", "refused#", "last refusal")
+        rows = [
+            (
+                gate.gate,
+                number(gate.num_judged),
+                badge(number(gate.num_failed), "warn"),
+                gate.last_refusal or "",
+            )
+            for gate in refused
+        ]
+        shown = table(columns, rows, caption="Gates that refused plans")
+    if not passed:
+        return Html(shown)
+    judged = [(gate.gate, number(gate.num_judged)) for gate in passed]
+    gate_table = table(("gate", "judged#"), judged, caption="Gates that passed every plan")
+    noun = "gate" if len(passed) == 1 else "gates"
+    return Html(shown + details(f"{len(passed):,} {noun} passed every plan", gate_table))
+
+
+def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
+    columns = (
+        "plan", "slot", "status", "assignor", "mode", "moves#", "most loaded#", "predicted#", "actual#",
+        "why",
+    )  # fmt: skip
+    rows = [
+        (
+            Html(f"<code>{page_text(plan['plan_id'][:12])}</code>"),
+            when(plan["slot"]),
+            badge(plan["status"] or "-", _KIND_BY_STATUS.get(plan["status"] or "", "plain")),
+            Html(f'<span class="whole">{page_text(plan["assignor"])}</span>'),
+            plan["mode"],
+            number(plan["moves"]),
+            at_least_of(
+                plan["max_member_lag_before_records"], plan["num_unknown_lags"], plan["num_partitions"]
+            ),
+            at_least_of(
+                plan["max_member_lag_predicted_records"], plan["num_unknown_lags"], plan["num_partitions"]
+            ),
+            at_least_of(
+                plan["max_member_lag_actual_records"],
+                plan["num_unknown_partitions_actual"],
+                plan["num_partitions_actual"],
+            ),
+            plan["reason"] or "",
+        )
+        for plan in plans[:MAX_ROWS]
+    ]
+    return table(columns, rows, caption="Plans, newest first; lag of the most loaded member in records")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import DecisionKind, Mode, PlanEvent
 from evenlag.formatting import duration, number, percent
 from evenlag.report.model import Verdict, VerdictKind
-from evenlag.report.read_events import published_plans
+from evenlag.report.scope import published_plans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,20 +6,22 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 from evenlag.formatting import percent
-from evenlag.html.chart_marks import ChartMark, draw_marks
-from evenlag.html.line_styles import Line, line_styles
-from evenlag.html.markup import Html, figure, numbers, page, table
-from evenlag.html.svg_charts import (
+from evenlag.html.charts import (
     AFTER,
     BEFORE,
     INK,
     PREDICTED,
     SERIES,
+    ChartMark,
+    Line,
     Size,
+    draw_marks,
     finish_axes,
+    line_styles,
     new_figure,
     svg,
 )
+from evenlag.html.markup import Html, figure, numbers, page, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -18,8 +18,7 @@ from evenlag.errors import JobError
 from evenlag.lake.tables import GATE_RESULTS, QUALITY_RESULTS, RUNS
 from evenlag.policy.gates import GATES
 from evenlag.quality.checks import CHECKS, Check, Suite
-from evenlag.quality.data_docs import render_pages
-from evenlag.quality.validation_results import Expectation, PlanResults, Result, Run
+from evenlag.quality.data_docs import Expectation, PlanResults, Result, Run, render_pages
 from spark_jobs.steps.expectations import run_suite
 
 if TYPE_CHECKING:

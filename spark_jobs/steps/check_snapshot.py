@@ -15,7 +15,7 @@ from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, QUALITY_RESULTS,
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
 from evenlag.planning.decision_record import once, read_decision
-from evenlag.quality.checks import CHECKS, Suite
+from evenlag.quality.checks import CHECKS, Suite, stopping_failures
 from evenlag.quality.measures import (
     COMMIT_COLUMNS,
     EARLIER_COLUMNS,
@@ -27,7 +27,6 @@ from evenlag.quality.measures import (
     measure_groups,
     measure_snapshot,
 )
-from evenlag.quality.results import stopping_failures
 from spark_jobs.steps.expectations import run_suite, value_text
 
 if TYPE_CHECKING:

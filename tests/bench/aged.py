@@ -33,7 +33,7 @@ from evenlag.lake.location import LOG_FOLDER
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, TABLES
 from evenlag.monitoring.alerts import find_changes, record_changes
-from evenlag.monitoring.snapshot_metrics import read_metrics
+from evenlag.overview.metrics import read_metrics
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
 from spark_jobs.runtime.session import open_session

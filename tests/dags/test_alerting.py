@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.airflow.compat import AirflowFailException
-from evenlag.airflow.tasks.alerting import emit_metrics, load_notifier, notify
+from evenlag.airflow.tasks import emit_metrics, load_notifier, notify
 from evenlag.monitoring.alerts import AlertChanges, Fault
 from tests.support.file_notifier import FileNotifier
 

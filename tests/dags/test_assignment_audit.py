@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evenlag.airflow.tasks.spark_operator import SparkJobOperator
+from evenlag.airflow.spark_task import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag

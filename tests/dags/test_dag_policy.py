@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.airflow.tasks.defaults import OWNER, Tag
+from evenlag.airflow.dags import OWNER, Tag
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag

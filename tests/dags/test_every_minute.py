@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.airflow.tasks.defaults import RUN_TIMEOUT_FACTOR, cycle_timeout
+from evenlag.airflow.dags import RUN_TIMEOUT_FACTOR
+from evenlag.airflow.spark_task import cycle_timeout
 from tests.support.processes import wait_until_gone
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from evenlag.airflow.tasks import job_process
-from evenlag.airflow.tasks.job_process import PYTHON_VARIABLE, JobProcess
+from evenlag.airflow import job_process
+from evenlag.airflow.job_process import PYTHON_VARIABLE, JobProcess
 from tests.support.processes import processes_with, wait_until_gone
 from tests.support.waiting import wait_until
 
@@ -41,7 +41,7 @@ with EventChannel(parser.parse_args().events_fd):
 """
 TASK = """
 import logging, sys
-from evenlag.airflow.tasks.job_process import JobProcess
+from evenlag.airflow.job_process import JobProcess
 logging.basicConfig(stream=sys.stdout, level="INFO", format="%(message)s")
 JobProcess("probe_job", [sys.argv[1]], {}, logging.getLogger()).run()
 """

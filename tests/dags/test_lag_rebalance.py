@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from airflow.utils.types import DagRunType
 
-from evenlag.airflow.tasks.spark_operator import SparkJobOperator
-from evenlag.airflow.tasks.spark_task import RUN_ID, SLOT, spark_step
+from evenlag.airflow.spark_task import RUN_ID, SLOT, SparkJobOperator, spark_step
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.airflow.tasks.lineage import STEPS, Dataset, step_datasets
+from evenlag.airflow.lineage import STEPS, Dataset, step_datasets
 from evenlag.lake.tables import TABLES
 from tests.support.lineage import names_of, read_completed_tasks
 
@@ -71,7 +71,7 @@ def test_nothing_of_openlineage_is_loaded_before_it_is_asked_for(dag_bag: DagBag
         dag_bag.dags["lag_rebalance__orders"].get_task("publish"), "get_openlineage_facets_on_complete"
     )
     code = (
-        "import sys, evenlag.airflow.tasks.lineage\n"
+        "import sys, evenlag.airflow.lineage\n"
         "print([name for name in sys.modules if 'openlineage' in name or name.startswith('airflow')])\n"
     )
     answer = _python(code, {})

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from evenlag.airflow.tasks.assets import Product, cluster_asset, product_alias, update_asset
-from evenlag.airflow.tasks.spark_operator import SparkJobOperator
+from evenlag.airflow.spark_task import SparkJobOperator
+from evenlag.airflow.tasks import Product, cluster_asset, product_alias, update_asset
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -215,7 +215,7 @@ def private_names_of_others(path: Path) -> list[str]:
 
 def test_operators_use_no_private_attribute_of_the_provider_s_classes() -> None:
     files = sorted((REPOSITORY / "evenlag" / "airflow").rglob("*.py"))
-    assert "spark_operator.py" in {file.name for file in files}
+    assert "spark_task.py" in {file.name for file in files}
     assert [name for file in files for name in private_names_of_others(file)] == []
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from evenlag.airflow.tasks.spark_task import spark_step
+from evenlag.airflow.spark_task import spark_step
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
 from sandbox.workload.workload import Workload

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.airflow.tasks.approval import PlanApprovalOperator, approval_run_id
+from evenlag.airflow.approval import PlanApprovalOperator
+from evenlag.airflow.tasks import approval_run_id
 from evenlag.policy.group_settings import GroupSettings
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
-from evenlag.airflow.tasks.approval import PlanApprovalOperator, approval_run_id
+from evenlag.airflow.approval import PlanApprovalOperator
+from evenlag.airflow.tasks import approval_run_id
 from evenlag.publishing import approval_requests, approvals
 from evenlag.publishing.answers.actors import Actor
 from tests.support.live_plan import LiveGroup

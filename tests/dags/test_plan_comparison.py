@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from evenlag.airflow.tasks.spark_operator import SparkJobOperator
-from evenlag.airflow.tasks.spark_task import DAY
+from evenlag.airflow.spark_task import DAY, SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.airflow.tasks.spark_operator import server_of
+from evenlag.airflow.spark_task import server_of
 from evenlag.spark_connect import ConnectionFaultError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def test_a_submitting_task_refuses_a_changed_jar_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from evenlag.airflow.compat import AirflowFailException
-    from evenlag.airflow.tasks.spark_operator import SparkJobOperator
+    from evenlag.airflow.spark_task import SparkJobOperator
 
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[*]"}))
     jar = tmp_path / "io.delta_delta-storage-4.4.0.jar"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.airflow.tasks.lineage import step_datasets
+from evenlag.airflow.lineage import step_datasets
 from evenlag.airflow_rest import TOKEN_VARIABLE
 from evenlag.doctor.airflow_checks import airflow_checks
 from evenlag.policy.loader import load_policy

@@ -50,7 +50,7 @@ import os, sys
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from evenlag.airflow.tasks.spark_task import spark_step
+from evenlag.airflow.spark_task import spark_step
 task = spark_step("observe", config=Path(os.environ["EVENLAG_CONFIG"]), cluster=sys.argv[1])
 slot = datetime.fromisoformat(sys.argv[2])
 run = SimpleNamespace(run_type="scheduled", data_interval_end=slot, run_after=slot)

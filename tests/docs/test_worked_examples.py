@@ -99,6 +99,19 @@ head = dict(zip(STORED_ONLY, ("c", date(2026, 3, 1), "s", NOW), strict=True))
 assert (row["lag_records"], row["retained_records"]) == (10, 60)
 assert "retained_records" in render_tables()
 """
+METRIC_WORKS: Final = """
+from datetime import UTC, datetime
+from evenlag.overview.metrics import render_metrics
+from evenlag.overview.model import ClusterState, GroupRow, Overview
+
+rows = GroupRow("c", "even"), GroupRow("c", "skewed", hot="t-0")
+overview = Overview(datetime(2026, 3, 1, tzinfo=UTC), (ClusterState("c"),), rows)
+lines = render_metrics(overview, {}).decode().splitlines()
+found = [line for line in lines if line.startswith("evenlag_group_hot{")]
+assert found == [
+    'evenlag_group_hot{cluster="c",group="even"} 0.0', 'evenlag_group_hot{cluster="c",group="skewed"} 1.0'
+], found
+"""
 
 
 def examples(heading: str) -> list[tuple[str, str]]:
@@ -122,14 +135,20 @@ def apply_to(root: Path, heading: str) -> None:
     assert len({name for name, _ in found}) <= MAX_FILES
     for name, lines in found:
         path = root / name
+        if name.startswith("docs/"):
+            path.parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, path)
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         path.write_text(applied(text, lines), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("heading", "works"), [("Add a gate", GATE_WORKS), ("Add an assignor", ASSIGNOR_WORKS)]
+    ("heading", "works"),
+    [("Add a gate", GATE_WORKS), ("Add a metric", METRIC_WORKS), ("Add an assignor", ASSIGNOR_WORKS)],
 )
 def test_the_example_works_in_a_copy_of_the_code(heading: str, works: str, tmp_path: Path) -> None:
+    files = {name for name, _ in examples(heading)}
+    assert len(files) <= 3
     run_in_copy(tmp_path, heading, works)
 
 

@@ -22,8 +22,8 @@ from evenlag.lake.file_pruning import bounds
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, TABLES
 from evenlag.monitoring.alerts import find_changes, record_changes
-from evenlag.monitoring.snapshot_metrics import read_metrics
-from evenlag.overview.report_view import MAX_ROWS
+from evenlag.overview.metrics import read_metrics
+from evenlag.overview.views import MAX_ROWS
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.approval_requests import open_requests

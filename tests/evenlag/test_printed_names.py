@@ -31,8 +31,8 @@ ALLOWED: Final[dict[str, dict[str, frozenset[str]]]] = {
         "evenlag/cli/serve.py": frozenset({"text.decode()"}),
     },
     "whoever runs Airflow or the command chose it": {
-        "evenlag/airflow/tasks/alerting.py": frozenset({"os.environ.get(NOTIFIER_VARIABLE, '')"}),
-        "evenlag/airflow/tasks/spark_operator.py": frozenset(
+        "evenlag/airflow/tasks.py": frozenset({"os.environ.get(NOTIFIER_VARIABLE, '')"}),
+        "evenlag/airflow/spark_task.py": frozenset(
             {"spark_python()", "self.spark_conn_id", "self.spark_conn_id.upper()"}
         ),
         "evenlag/cli/policy.py": frozenset({"render_schema()"}),
@@ -49,7 +49,7 @@ ALLOWED: Final[dict[str, dict[str, frozenset[str]]]] = {
                 "kind",
             }
         ),
-        "evenlag/html/svg_charts.py": frozenset({"narrow"}),
+        "evenlag/html/charts.py": frozenset({"narrow"}),
         "evenlag/quality/data_docs.py": frozenset(
             {"one.sign", "re.sub('`([^`]+)`', '<code>\\\\1</code>', text(words))", "parts"}
         ),

@@ -182,7 +182,7 @@ def _served(studio: Studio) -> Iterator[str]:
 
     sources = {cluster: ReportSource("", cluster, str(studio.lake.root)) for cluster in studio.lake.clusters}
     opened = listen("127.0.0.1", 0)
-    with mock.patch("evenlag.overview.overview_view.datetime", Then):
+    with mock.patch("evenlag.overview.views.datetime", Then):
         server = uvicorn.Server(uvicorn.Config(make_app(lambda: sources), log_config=None))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from evenlag.airflow.tasks.lineage import Dataset
+from evenlag.airflow.lineage import Dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -59,7 +59,7 @@ _FIRST: Final = {
     "evenlag/cli/plans.py": "plans",
     "evenlag/report/": "report",
     "evenlag/cli/lake.py": "lake_status",
-    "evenlag/monitoring/snapshot_metrics.py": "metrics",
+    "evenlag/overview/metrics.py": "metrics",
     "evenlag/publishing/approval_page.py": "page_of_a_plan",
 }
 _ELSE_FIRST: Final = "answers and (lag or plans)"

@@ -16,8 +16,8 @@ _ANOMALIES: Final = "evenlag/audit/anomalies.py"
 _LAG_INTERVALS: Final = "evenlag/audit/lag_intervals.py"
 _JOINING: Final = "evenlag/audit/interval_merge.py"
 _REPORT: Final = "evenlag/report/read_report.py"
-_CHANGE: Final = "evenlag/report/read_lag_change.py"
-_PLANS_SECTION: Final = "evenlag/report/plans_section.py"
+_CHANGE: Final = "evenlag/report/read_lag.py"
+_PLANS_SECTION: Final = "evenlag/report/sections.py"
 _SECTIONS: Final = "evenlag/report/sections.py"
 
 MUTATIONS_OF_AUDIT: Final = (

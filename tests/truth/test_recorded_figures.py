@@ -11,7 +11,7 @@ import pytest
 
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.hot_partitions import find_hot_partitions
-from evenlag.monitoring.snapshot_metrics import read_metrics
+from evenlag.overview.metrics import read_metrics
 from evenlag.publishing.approval_page import build_page
 from evenlag.publishing.sealing.verified_plans import VerifiedPlan, read_plans
 from tests.truth.counts import add_counts

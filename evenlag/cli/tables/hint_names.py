@@ -51,7 +51,7 @@ def client_ids(target: Target, hint: Hint) -> dict[str, str]:
 def _read_client_ids(target: Target, hint: Hint) -> dict[str, str]:
     from assignor_core.hint import member_key
     from evenlag.lake.reader import LakeReader
-    from evenlag.queries.clients import read_group_members
+    from evenlag.queries.lag import read_group_members
 
     payload = hint.payload
     try:

@@ -62,9 +62,9 @@ imports()
 ''',
     "one_task.py": '''"""The airflow dag of the checkout, with observe and decide in one task."""
 from airflow.sdk import dag
-from evenlag.airflow.dags.lag_rebalance import publish, report
-from evenlag.airflow.dags.policy import read_dag_policy
-from evenlag.airflow.tasks.spark_task import spark_step
+from evenlag.airflow.tasks import publish, report
+from evenlag.airflow.dags import read_dag_policy
+from evenlag.airflow.spark_task import spark_step
 
 @dag(dag_id="one_task", schedule=None, catchup=False)
 def one_task():

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.airflow.dag_bundle import dag_texts
 from evenlag.airflow_rest import AirflowRest
+from evenlag.bundle import dag_texts
 from evenlag.doctor.airflow_checks import (
     airflow_checks,
     check_connection,

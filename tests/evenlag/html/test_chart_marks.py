@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenlag.html.chart_marks import ChartMark, LabelPlace, draw_marks, place_labels
-from evenlag.html.svg_charts import Size, new_figure, svg
+from evenlag.html.charts import ChartMark, LabelPlace, Size, draw_marks, new_figure, place_labels, svg
 
 ROOM = 300.0
 MARKS = st.lists(st.tuples(st.floats(0, ROOM), st.floats(10, 90)), max_size=12).map(sorted)

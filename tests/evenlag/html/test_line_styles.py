@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evenlag.html.line_styles import Line, coinciding, line_styles
+from evenlag.html.charts import Line, coinciding, line_styles
 
 AT = (0.0, 1.0, 2.0)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.applications import Starlette
 
-from evenlag.overview.overview_view import OverviewView
 from evenlag.overview.server import listen, make_app, make_server
 from evenlag.overview.sources import ReportSource
+from evenlag.overview.views import OverviewView
 from tests.support.overview.rows import overview_of
 from tests.support.waiting import wait_until
 

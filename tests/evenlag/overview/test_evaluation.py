@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evenlag.overview.evaluation import evaluation_text
 from evenlag.overview.model import LastHint, LastPlan
+from evenlag.overview.page import evaluation_text
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 OPEN = "whether it was worth it is open"

@@ -13,7 +13,7 @@ from evenlag.lag.formula import count_lag
 from evenlag.lag.partitions import join_partitions
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS
 from evenlag.overview import read_cluster
-from evenlag.overview.metric_families import render_metrics
+from evenlag.overview.metrics import render_metrics
 from evenlag.policy.group_settings import GroupSettings
 from tests.evenlag.overview.test_metric_families import parse
 from tests.support.lakes.snapshots import HEAD, NOW, arrow, commit, member, offset

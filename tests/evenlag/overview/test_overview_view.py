@@ -11,9 +11,9 @@ import pytest
 from evenlag.errors import PolicyError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLANS
-from evenlag.overview.overview_view import OverviewView
 from evenlag.overview.read_cluster import read_cluster
 from evenlag.overview.sources import ReportSource
+from evenlag.overview.views import OverviewView
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from tests.truth.recorded_lakes import extract
 
@@ -70,8 +70,8 @@ def test_rows_are_read_again_only_when_a_table_or_the_time_changes_them(
         reads.append(state)
         return state, rows
 
-    monkeypatch.setattr("evenlag.overview.overview_view.read_cluster", read)
-    monkeypatch.setattr("evenlag.overview.overview_view._FRESH_S", 0.0)
+    monkeypatch.setattr("evenlag.overview.views.read_cluster", read)
+    monkeypatch.setattr("evenlag.overview.views._FRESH_S", 0.0)
     view = OverviewView(lambda: {source.name: source})
     first, counts = view.read([source]), view.count([source])
     again = view.read([source])

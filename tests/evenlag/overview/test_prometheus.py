@@ -23,8 +23,7 @@ import yaml
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import OUTCOMES, PLANS
 from evenlag.lake.writer import append_once
-from evenlag.overview.metric_families import render_metrics
-from evenlag.overview.plan_counts import OUTCOME_REASONS, ClusterCounts
+from evenlag.overview.metrics import OUTCOME_REASONS, ClusterCounts, render_metrics
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from tests.evenlag.overview.test_metric_families import parse
 from tests.evenlag.overview.test_server import TOKEN, ask

@@ -9,7 +9,7 @@ from evenlag.doctor.lake_checks import check_quality
 from evenlag.doctor.model import Verdict
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import QUALITY_RESULTS, SNAPSHOTS
-from evenlag.quality.results import failures_by_table
+from evenlag.quality.checks import failures_by_table
 from tests.support.lakes.command_lake import DAY, write_rows
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from assignor_core.hint import HintPayload
 from evenlag.cli.tables.hint_names import client_ids
 from evenlag.lake.reader import LakeReader
-from evenlag.queries.clients import client_names, read_group_members
+from evenlag.queries.lag import client_names, read_group_members
 from tests.truth.recorded_lakes import extract
 
 if TYPE_CHECKING:

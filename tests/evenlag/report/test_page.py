@@ -14,12 +14,11 @@ from typer.testing import CliRunner
 
 from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
-from evenlag.overview.report_view import answer
-from evenlag.report.candidates import ModelError
-from evenlag.report.member_names import Names
-from evenlag.report.model import MemberLag
+from evenlag.overview.views import answer
+from evenlag.report.model import MemberLag, ModelError
 from evenlag.report.page import report_page
 from evenlag.report.read_report import NothingToReportError, read_report
+from evenlag.report.scope import Names
 from tests.support.lakes.report_lake import (
     CLUSTER,
     FOLLOWED,

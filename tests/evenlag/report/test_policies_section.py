@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from evenlag.report.candidates import MeasuredResult, ModelError, PolicyResult
-from evenlag.report.policies_section import policies_section
+from evenlag.report.model import MeasuredResult, ModelError, PolicyResult
+from evenlag.report.sections import policies_section
 
 if TYPE_CHECKING:
     from evenlag.report.model import Report

@@ -22,7 +22,7 @@ from evenlag.lake.tables import (
     PLANS,
     SNAPSHOTS,
 )
-from evenlag.monitoring.snapshot_metrics import read_metrics
+from evenlag.overview.metrics import read_metrics
 from evenlag.policy.loader import parse_policy
 from evenlag.report.read_report import read_report
 from spark_jobs.steps.audit_ownership import audit_assignments

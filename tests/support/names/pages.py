@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.policy.gate_contract import Comparison
 from evenlag.publishing.approval_page import build_page
 from evenlag.publishing.sealing.verified_plans import VerifiedPlan
-from evenlag.quality.data_docs import render_pages
-from evenlag.quality.validation_results import Expectation, PlanResults, Result, Run
-from evenlag.report.candidates import PolicyResult
+from evenlag.quality.data_docs import Expectation, PlanResults, Result, Run, render_pages
 from evenlag.report.model import (
     DecisionSummary,
     GateSummary,
@@ -19,6 +17,7 @@ from evenlag.report.model import (
     LagChange,
     Mark,
     MemberLag,
+    PolicyResult,
     Report,
     Series,
     Timeline,

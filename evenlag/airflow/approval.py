@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 
 from evenlag.airflow.compat import AirflowSkipException, answer_within, fixed_value
-from evenlag.airflow.tasks.job_errors import fail_or_try_again
+from evenlag.airflow.tasks import fail_or_try_again
 from evenlag.publishing.answers.actors import PAGE, REASON, SENT_BY
 from evenlag.safe_text import printable, printable_lines
 
@@ -159,8 +159,3 @@ class PlanApprovalOperator(ApprovalOperator):
 def _plan_of(context: Context) -> tuple[str, str]:
     params = context["params"]
     return str(params["cluster"]), str(params["plan_id"])
-
-
-def approval_run_id(plan_id: str) -> str:
-    """Return the id of the run for a plan: one run per plan, however often it is triggered."""
-    return f"approval__{plan_id}"

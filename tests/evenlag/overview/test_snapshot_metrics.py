@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
-from evenlag.monitoring.snapshot_metrics import read_metrics
+from evenlag.overview.metrics import read_metrics
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, append_rows, frame, marker
 

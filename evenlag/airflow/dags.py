@@ -1,0 +1,509 @@
+"""The DAGs of a policy, as a table of their builders. A builder's docstring is the DAG's page in Airflow."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import DAG, Param, TriggerRule
+
+from evenlag.airflow import tasks
+from evenlag.airflow.compat import CronDataIntervalTimetable, CronTriggerTimetable, run_types
+from evenlag.airflow.lineage import with_lineage, with_lineage_of_run
+from evenlag.airflow.spark_task import (
+    SPARK_TIMEOUT,
+    SparkOptions,
+    audit_step,
+    compare_step,
+    cycle_timeout,
+    data_docs_step,
+    maintain_step,
+    spark_step,
+)
+from evenlag.airflow.tasks import PUBLISH_TIMEOUT, Product, cluster_asset, product_alias
+from evenlag.enums import Mode
+from evenlag.errors import PolicyError
+from evenlag.policy.loader import POLICY_VARIABLE, find_policy_path, read_policy
+from evenlag.publishing.answers.actors import REASON
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from evenlag.policy.cluster_settings import ClusterSettings
+    from evenlag.policy.settings import ComparisonSettings
+
+OWNER: Final = "evenlag"
+# Of the run to that of one Spark task.
+RUN_TIMEOUT_FACTOR: Final = 3
+RUN_TIMEOUT: Final = RUN_TIMEOUT_FACTOR * SPARK_TIMEOUT
+COMPARE_RUN_TIMEOUT: Final = timedelta(hours=12)
+MAINTENANCE_RUN_TIMEOUT: Final = timedelta(hours=8)
+# Longer than the largest approval_timeout_s: the limit of the plan must end the waiting.
+APPROVAL_RUN_TIMEOUT: Final = timedelta(days=8)
+# Runs that wait for an answer occupy no worker, and must not delay the requests of other groups.
+MAX_OPEN_APPROVALS: Final = 1_000
+# The audit begins no other day after half of the run's time, shared among its clusters.
+_AUDIT_SHARE: Final = 0.5
+
+DEFAULT_ARGS: Final[dict[str, Any]] = {
+    "owner": OWNER,
+    "depends_on_past": False,
+    "retries": 2,
+    "retry_delay": timedelta(seconds=20),
+    "retry_exponential_backoff": True,
+    "max_retry_delay": timedelta(minutes=5),
+}
+
+
+class Tag(StrEnum):
+    """Tags of evenlag's DAGs; a test rejects others."""
+
+    EVENLAG = "evenlag"
+    KAFKA = "kafka"
+    REBALANCE = "rebalance"
+    MAINTENANCE = "maintenance"
+    COMPARISON = "comparison"
+    AUDIT = "audit"
+
+
+class DagPolicyError(Exception):
+    """Raised while a DAG file is parsed; Airflow shows its message as the file's import error."""
+
+
+@dataclass(frozen=True, slots=True)
+class DagPolicy:
+    """Path of the policy file, and the settings that the DAGs need.
+
+    path: Absolute path: a Spark driver has another working directory than the DAG processor.
+    asking_clusters: Clusters for which a rule of mode ``approve`` applies.
+    data_docs: Folder of the Data Docs; None for none.
+    audit_schedule, maintenance_schedule: Cron expressions of the audit and of maintenance; None for manual
+        runs only.
+    comparison: Settings of the daily comparison; None for none.
+    """
+
+    path: Path
+    clusters: Mapping[str, ClusterSettings]
+    asking_clusters: frozenset[str]
+    data_docs: str | None
+    audit_schedule: str | None
+    maintenance_schedule: str | None
+    comparison: ComparisonSettings | None
+
+
+def read_dag_policy(given: Path | None = None) -> DagPolicy:
+    """Read the policy file that defines the DAGs; the environment stays as it is.
+
+    given: The file; None: the one that ``EVENLAG_CONFIG`` names.
+    """
+    path = find_policy_path(given).absolute()
+    try:
+        policy = read_policy(path).policy
+    except PolicyError as error:
+        source = (
+            f"The policy file is the one that {POLICY_VARIABLE} names in the environment of Airflow's "
+            f"scheduler, DAG processor and workers (now {path}). "
+            if given is None
+            else ""
+        )
+        raise DagPolicyError(
+            f"{error}\nThere are no DAGs of evenlag until this is fixed. {source}"
+            f"Check it with: evenlag policy check {path}"
+        ) from None
+    asking = [rule.clusters or policy.clusters for rule in policy.groups if rule.mode is Mode.APPROVE]
+    asking_clusters = frozenset(name for names in asking for name in names)
+    return DagPolicy(
+        path,
+        policy.clusters,
+        asking_clusters,
+        policy.data_docs,
+        policy.audit_schedule,
+        policy.maintenance.schedule,
+        policy.comparison,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DagOptions:
+    """Arguments of :func:`evenlag.airflow.make_dags`, for the modules that build the DAGs.
+
+    spark: Connection, pool and limits of the Spark tasks.
+    task_args: Default arguments of all tasks, over those of evenlag.
+    approvers: Ids of the Airflow users who may approve plans of groups for which the policy names nobody;
+        None: any user whom Airflow lets answer.
+    """
+
+    dag_prefix: str = ""
+    spark: SparkOptions = field(default_factory=SparkOptions)
+    task_args: Mapping[str, Any] = field(default_factory=dict)
+    approvers: tuple[str, ...] | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def default_args(self) -> dict[str, Any]:
+        """Default arguments of all tasks."""
+        return DEFAULT_ARGS | dict(self.task_args)
+
+    def dag_id(self, name: str) -> str:
+        """Return the id of a DAG."""
+        return f"{self.dag_prefix}{name}"
+
+    def all_tags(self, *tags: Tag) -> list[str]:
+        """Return the tags of a DAG."""
+        return [*tags, *self.tags]
+
+
+def _dag(
+    build: Callable[..., Any],
+    options: DagOptions,
+    tags: tuple[Tag, ...],
+    *,
+    schedule: Any,
+    dag_id: str | None = None,
+    max_active_runs: int = 1,
+    **kwargs: Any,
+) -> DAG:
+    """Create a DAG with the settings that all have in common, documented by the function that builds it."""
+    return DAG(
+        dag_id=dag_id or options.dag_id(build.__name__.strip("_")),
+        schedule=schedule,
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        # Past days are processed by a backfill only, not all at once when a DAG is first enabled.
+        catchup=False,
+        max_active_runs=max_active_runs,
+        default_args=options.default_args,
+        doc_md=inspect.getdoc(build),
+        tags=options.all_tags(Tag.EVENLAG, *tags),
+        **kwargs,
+    )
+
+
+def _lag_rebalance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+    """Balance lag within the consumer groups of one Kafka cluster.
+
+    **What it makes.** One run is one cycle: `observe` takes a snapshot of the offsets, commits and members
+    of the cluster, computes lag, and determines the outcomes of earlier hints; `decide` plans every group
+    and checks each plan with the gates; `publish` writes the approved plans of groups in mode `auto` to the
+    hint topic. For each plan of a group in mode `approve`, `find_waiting` and `ask` start a run of
+    `plan_approval` without waiting for it. A group without a rule in the policy is in mode `shadow`: it is
+    planned but never gets a hint. `report` sends new and resolved alerts to the notifier named by
+    `EVENLAG_NOTIFIER`, and metrics to Airflow's backend.
+
+    **Inputs.** The policy file of `make_dags`, by default the one that `EVENLAG_CONFIG` names (it defines
+    one DAG per cluster), a Spark connection, by default `spark_default`, and the secrets of the cluster in
+    the environment of the workers.
+
+    **Running it again.** Clear a failed task: all tasks are idempotent. A slot has one snapshot, the same
+    snapshot gives the same plans, and a repeated publish writes the same sequence number. A manual run is a
+    new slot. There is no backfill: Kafka keeps no history of lag. A slot that becomes due during a run is
+    started late or skipped; runs never queue up.
+
+    **First things to check when it fails.**
+
+    1. `observe` ends with exit code 3: the brokers do not answer or refuse the credentials; its log names
+       which.
+    2. Any Spark task fails within a second: the Spark connection, or no `spark-submit` on the PATH. By
+       Spark Connect, it fails with exit code 3 after some 20 s: the server does not answer.
+    3. `decide` succeeds but nothing is published: `evenlag plans --group GROUP` shows which gate rejected
+       the plan.
+    4. `publish` reports *another publisher has taken over*: Airflow retries it, and it reads the current
+       state.
+    """
+    for cluster, settings in policy.clusters.items():
+        schedule, timeout = settings.schedule, cycle_timeout(settings.schedule)
+        with _dag(
+            _lag_rebalance,
+            options,
+            (Tag.KAFKA, Tag.REBALANCE),
+            dag_id=options.dag_id(f"lag_rebalance__{cluster}"),
+            description=f"Observe, decide and publish for the cluster {cluster}",
+            schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
+            # One run at a time: the next run determines the outcomes of hints.
+            # A backfill would write the current state of Kafka into past slots.
+            **run_types("scheduled", "manual"),
+            dagrun_timeout=RUN_TIMEOUT_FACTOR * timeout,
+        ) as made:
+            _add_cycle(made, cluster, timeout, policy, options)
+        yield made
+
+
+def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: DagPolicy, options: DagOptions) -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+    from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+
+    config, prefix = policy.path, options.dag_prefix
+    of_spark: dict[str, Any] = {
+        "config": config,
+        "cluster": cluster,
+        "timeout": timeout,
+        "options": options.spark,
+        "refuses_backfill": True,
+    }
+    observe = spark_step("observe", **of_spark, outlets=[cluster_asset(prefix, cluster, Product.SNAPSHOTS)])
+    decide = spark_step(
+        "decide",
+        **of_spark,
+        outlets=[product_alias(dag.dag_id, Product.PLANS)],
+        after_success=tasks.plans_asset_updater(config, cluster, prefix),
+    )
+    hints = product_alias(dag.dag_id, Product.HINTS)
+    published = tasks.publish.override(outlets=[hints])(str(config), cluster, prefix)
+    with_lineage(published, "publish", str(config), cluster)
+    # report counts what publish has published, and runs after a failure too. The state of a run is that
+    # of its last tasks: completed fails with publish, so a failed run stays failed if report succeeds.
+    completed = EmptyOperator(task_id="completed", execution_timeout=PUBLISH_TIMEOUT)
+    observe >> decide >> published >> [tasks.report(str(config), cluster, prefix), completed]
+    if cluster in policy.asking_clusters:
+        waiting = tasks.find_waiting(str(config), cluster)
+        TriggerDagRunOperator.partial(
+            task_id="ask",
+            trigger_dag_id=options.dag_id("plan_approval"),
+            logical_date=None,
+            # A retry of this task or of the cycle finds the existing run of the plan.
+            skip_when_already_exists=True,
+            openlineage_inject_parent_info=False,
+            execution_timeout=PUBLISH_TIMEOUT,
+        ).expand_kwargs(waiting)
+        decide >> waiting
+
+
+def _plan_approval(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+    """Request manual approval of one plan, and publish the plan if it is approved.
+
+    **What it makes.** One run is one plan of a group in mode `approve` that passed its gates. `prepare`
+    opens the request and writes its text; `approve_plan` waits on Airflow's page *Required Actions*,
+    without occupying a worker, until a user answers or the group's `approval_timeout_s` ends, which rejects
+    the plan; `publish` writes the plan to the hint topic, if the group has not changed since it was
+    planned. The answer is an event of the plan, APPROVED or REJECTED, with user, channel and reason. Where
+    the policy names approvers, only they may answer: the answer of another user is refused, and the request
+    stays open. The cycles of `lag_rebalance` continue in the meantime.
+
+    **Inputs.** Triggered by `lag_rebalance__<cluster>`, with `cluster` and `plan_id`. The policy file of
+    `make_dags`, by default the one that `EVENLAG_CONFIG` names, and the secrets of the cluster in the
+    environment of the workers.
+
+    **Running it again.** Clear a failed task: a recorded answer is final, and a repeated publish writes the
+    same sequence number. A plan has one request only: a manual run for a plan that has one is skipped. A
+    plan may also be answered with `evenlag plans approve|reject`: the first answer is final, and the other
+    user is informed.
+
+    **First things to check when it fails.**
+
+    1. `prepare` is skipped: the plan does not wait for approval; its log and `evenlag plans PLAN` contain
+       the reason.
+    2. `approve_plan` is skipped although a user approved: the command was first; its log names the user.
+    3. `approve_plan` waits although a user answered: the user is not an approver; its log names the
+       approvers.
+    4. `publish` succeeds but there is no hint: the plan has EXPIRED, and `evenlag plans PLAN` shows the
+       reason; or it is `held`, as `reasons` of the result say, and the next cycle publishes it.
+    """
+    from evenlag.airflow.approval import PlanApprovalOperator
+
+    config = str(policy.path)
+    with _dag(
+        _plan_approval,
+        options,
+        (Tag.KAFKA, Tag.REBALANCE),
+        description="Requests manual approval of one plan, and publishes it if it is approved",
+        schedule=None,
+        max_active_runs=MAX_OPEN_APPROVALS,
+        # Triggered by a cycle, or manually.
+        **run_types("operator_triggered", "manual"),
+        dagrun_timeout=APPROVAL_RUN_TIMEOUT,
+        params={
+            "cluster": Param(type="string", title="Cluster", description="Its name in the policy."),
+            "plan_id": Param(
+                type="string", title="Plan", description="The whole id.", pattern="^[0-9a-f]{64}$"
+            ),
+        },
+    ) as made:
+        approve = PlanApprovalOperator(
+            task_id="approve_plan",
+            config=config,
+            subject=_prepared("subject"),
+            body=_prepared("body"),
+            answer_by=_prepared("answer_by"),
+            approvers=options.approvers,
+            params={
+                REASON: Param(
+                    "", type=["string", "null"], title="Why", description="It is recorded with your user id."
+                )
+            },
+            execution_timeout=PUBLISH_TIMEOUT,
+            doc_md="Answered under *Required Actions*, or by `evenlag plans approve|reject`.",
+        )
+        prepared = tasks.prepare(config, options.approvers)
+        hints = product_alias(made.dag_id, Product.HINTS)
+        published = tasks.publish_plan.override(outlets=[hints])(
+            config, _prepared("slot"), options.dag_prefix
+        )
+        for each, step in ((prepared, "ask"), (approve, "answer"), (published, "publish")):
+            with_lineage_of_run(each, step, config)
+        prepared >> approve >> published
+    yield made
+
+
+def _prepared(name: str) -> str:
+    return "{{ ti.xcom_pull(task_ids='prepare')['" + name + "'] }}"
+
+
+def _plan_comparison(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+    """Simulate other policies with the snapshots of a day, once a day.
+
+    **What it makes.** For each cluster and the day of the run, the rows of `comparisons` (each snapshot
+    scored under each policy) and `replays` (the day replayed under each policy), from the snapshots that
+    `lag_rebalance__<cluster>` took. It does not connect to Kafka and publishes nothing. `evenlag compare`
+    shows the result. This DAG exists only if the policy has a section `comparison`; `comparison: {}` is
+    enough.
+
+    **Inputs.** The policy file of `make_dags`, by default the one that `EVENLAG_CONFIG` names, the lake,
+    and a Spark connection, by default `spark_default`.
+
+    **Running it again.** At any time: a run replaces the day as a whole, and skips it if its inputs are the
+    same as before. Days are independent of each other. For past days: `airflow backfill create --dag-id
+    plan_comparison --from-date 2026-03-01 --to-date 2026-03-31` creates a run for each day of March up to
+    the 30th (both are midnights); `--reprocess-behavior failed` repeats failed runs.
+
+    **First things to check when it fails.**
+
+    1. Exit code 4: the day has no snapshot.
+    2. It fails within a second: the Spark connection, or no `spark-submit` on the PATH.
+    """
+    if policy.comparison is None:
+        return
+    schedule = policy.comparison.schedule
+    with _dag(
+        _plan_comparison,
+        options,
+        (Tag.COMPARISON,),
+        description="Scores and replays the snapshots of a day under other policies",
+        # The data interval selects the day, so that a backfill can process past days.
+        schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
+        # Each task needs a JVM: running them one at a time leaves memory for the cycles.
+        max_active_tasks=1,
+        dagrun_timeout=COMPARE_RUN_TIMEOUT,
+    ) as made:
+        for cluster in policy.clusters:
+            compare_step(config=policy.path, cluster=cluster, options=options.spark)
+    yield made
+
+
+def _assignment_audit(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+    """Build the audit of partition ownership from the snapshots: hourly, or by `audit_schedule`.
+
+    **What it makes.** For each cluster of the policy, the tables `memberships`, `ownership` and
+    `audited_snapshots`: the members of each group and the owner of each partition over time. `evenlag
+    audit` queries them.
+
+    **Inputs.** The policy file of `make_dags`, by default the one that `EVENLAG_CONFIG` names (only the
+    names of the clusters and the lake), the tables `snapshots`, `members` and `offsets`, and a Spark
+    connection, by default `spark_default`. It does not connect to Kafka.
+
+    **Running it again.** At any time. A run rebuilds the days whose snapshots have changed since they were
+    built: late snapshots, and those that a failed run left out. A backfill is not needed. Each day is
+    committed for itself, oldest first; when a run has used up half of its time, the next run continues.
+
+    **First things to check when it fails.**
+
+    1. It fails within a second: the Spark connection, or no `spark-submit` on the PATH.
+    2. Exit code 3: a table cannot be read or written; the log names it. The next run continues from there.
+    3. It succeeds but `evenlag audit` finds no data: `lag_rebalance__<cluster>` has not taken a snapshot
+       yet.
+    """
+    schedule = policy.audit_schedule
+    with _dag(
+        _assignment_audit,
+        options,
+        (Tag.AUDIT,),
+        description="Builds the history of partition owners from the snapshots",
+        schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
+        # Each task needs a JVM, as above.
+        max_active_tasks=1,
+        # A run processes all days, or as many as it has the time for; two would write the same ones.
+        **run_types("scheduled", "manual"),
+        dagrun_timeout=RUN_TIMEOUT,
+    ) as made:
+        budget_s = audit_budget_s(len(policy.clusters))
+        for cluster in policy.clusters:
+            audit_step(config=policy.path, cluster=cluster, budget_s=budget_s, options=options.spark)
+    yield made
+
+
+def audit_budget_s(num_clusters: int) -> int:
+    """Return the seconds after which the audit of a cluster begins no other day.
+
+    Examples
+    --------
+    >>> audit_budget_s(1), audit_budget_s(10)
+    (600, 180)
+    """
+    share = min(_AUDIT_SHARE * SPARK_TIMEOUT, _AUDIT_SHARE * RUN_TIMEOUT / max(num_clusters, 1))
+    return int(share.total_seconds())
+
+
+def _table_maintenance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+    """Maintain the tables of the lake: once a day, or as `maintenance.schedule` in the policy.
+
+    **What it makes.** One Spark task, `maintain_tables`, processes all tables of all clusters:
+
+    1. it downsamples old days to one snapshot of lag per hour (`raw_days`), after the audit has processed
+       them,
+    2. it removes rows of unfinished snapshots and plans (`orphan_days`),
+    3. it compacts past days, sorted by group (`target_file_mb`), but not the current day,
+    4. it deletes replaced files (`vacuum_days`),
+    5. it checks every table; the results are rows of `table_health`, which alerts use.
+
+    Then, if the policy sets the folder `data_docs`, it builds the Data Docs of each cluster: the validation
+    results of the last 50 planning runs, from `gate_results` and `quality_results`, in
+    `<data_docs>/<cluster>/index.html`. The pages load nothing from the network.
+
+    **Inputs.** The policy file of `make_dags`, by default the one that `EVENLAG_CONFIG` names, the lake,
+    and a Spark connection, by default `spark_default`. The folder of the Data Docs is on the machine of the
+    Spark driver.
+
+    **Running it again.** At any time, also while cycles run: a run skips finished work, and leaves days
+    that others are writing to the next run. It may be killed at any point.
+
+    **First things to check when it fails.**
+
+    1. Exit code 3, *pieces failed*: the log names each with its table, day and cause; the others were
+       finished.
+    2. `evenlag lake status` shows what the checks find now.
+    3. `data_docs__…`, exit code 1, *contains no Data Docs*: the folder is something else's; name another
+       one in the policy.
+    4. It fails within a second: the Spark connection, or no `spark-submit` on the PATH.
+    """
+    schedule = policy.maintenance_schedule
+    with _dag(
+        _table_maintenance,
+        options,
+        (Tag.MAINTENANCE,),
+        description="Downsamples, compacts, vacuums and checks the tables of the lake",
+        schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
+        # Each task needs a JVM, as above.
+        max_active_tasks=1,
+        # One run does all pending work; two would compact the same days.
+        **run_types("scheduled", "manual"),
+        dagrun_timeout=MAINTENANCE_RUN_TIMEOUT,
+    ) as made:
+        maintained = maintain_step(config=policy.path, options=options.spark)
+        for cluster in policy.clusters if policy.data_docs is not None else ():
+            pages = data_docs_step(config=policy.path, cluster=cluster, options=options.spark)
+            # Build the pages even if a part of the maintenance failed.
+            pages.trigger_rule = TriggerRule.ALL_DONE
+            maintained >> pages
+    yield made
+
+
+# The DAGs of a policy, by their ids without prefix and cluster.
+DAGS: Final[Mapping[str, Callable[[DagPolicy, DagOptions], Iterator[DAG]]]] = {
+    "lag_rebalance": _lag_rebalance,
+    "plan_approval": _plan_approval,
+    "plan_comparison": _plan_comparison,
+    "assignment_audit": _assignment_audit,
+    "table_maintenance": _table_maintenance,
+}

@@ -1,1 +1,0 @@
-"""The DAGs: one module each, built by :func:`evenlag.airflow.make_dags`."""

@@ -1,0 +1,328 @@
+"""The tasks of the DAGs that need no JVM, with their assets, notifications and metrics.
+
+``evenlag://<cluster>/snapshots`` is updated by every snapshot, ``…/plans`` and ``…/hints`` only if there is
+a new plan or a new hint. A prefix of the DAG ids is part of the name, ``evenlag://<prefix><cluster>/hints``,
+so that two policies may name their clusters alike. Cluster names and prefixes need no escaping in a URI.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from airflow.sdk import Asset, AssetAlias, TriggerRule, get_current_context, task
+from airflow.sdk.bases.notifier import BaseNotifier
+
+from evenlag.airflow.compat import AirflowFailException, AirflowSkipException, send_gauge
+from evenlag.airflow.spark_task import slot_of
+from evenlag.logging_setup import named_logger
+from evenlag.safe_text import printable, printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from airflow.sdk import Context
+
+    from evenlag.monitoring.alerts import AlertChanges
+
+SCHEME: Final = "evenlag"
+NOTIFIER_VARIABLE: Final = "EVENLAG_NOTIFIER"
+METRIC_PREFIX: Final = "evenlag"
+PUBLISH_TIMEOUT: Final = timedelta(minutes=3)
+# A cycle opens at most so many requests for approval.
+MAX_NEW_APPROVALS: Final = 100
+_LOG = named_logger(__name__)
+
+
+@contextmanager
+def fail_or_try_again(**about: str | None) -> Iterator[None]:
+    """Let Airflow retry retriable errors, and fail the task without retries for all others.
+
+    Registers secrets with Airflow's masker.
+
+    **about: Context fields of log records in this scope (:func:`evenlag.logging_setup.log_fields`).
+    """
+    from airflow.sdk.log import mask_secret
+
+    from evenlag.errors import FencedPublisherError, JobError
+    from evenlag.logging_setup import log_fields
+    from evenlag.redaction import tell_secrets
+
+    tell_secrets(mask_secret)
+    try:
+        with log_fields(**about):
+            yield
+    except FencedPublisherError:
+        # Another publisher was active, for an approved plan or a command: a retry reads the current state.
+        raise
+    except JobError as error:
+        if error.retriable:
+            raise
+        raise AirflowFailException(printable_lines(str(error))) from error
+
+
+class Product(StrEnum):
+    """What a cycle makes of a cluster."""
+
+    SNAPSHOTS = "snapshots"
+    PLANS = "plans"
+    HINTS = "hints"
+
+
+def cluster_asset(dag_prefix: str, cluster: str, product: Product) -> Asset:
+    """Return an asset of a cluster."""
+    # Only the URI: a consumer that names the same URI means the same asset.
+    return Asset(uri=f"{SCHEME}://{dag_prefix}{cluster}/{product}")
+
+
+def product_alias(dag_id: str, product: Product) -> AssetAlias:
+    """Return the alias by which a DAG updates an asset only if there is something new.
+
+    An outlet that is an asset is updated whenever its task succeeds.
+    """
+    return AssetAlias(name=f"{SCHEME}-{product}-{dag_id}")
+
+
+def update_asset(
+    context: Mapping[str, Any], alias: AssetAlias, asset: Asset, *, count: int, slot: datetime
+) -> None:
+    """Update an asset if there is something new.
+
+    count: How many plans or hints are new; 0: nothing happens.
+    """
+    if count:
+        context["outlet_events"][alias].add(asset, extra={"count": count, "slot": slot.isoformat()})
+
+
+@task(execution_timeout=PUBLISH_TIMEOUT)
+def publish(config: str, cluster: str, dag_prefix: str = "") -> dict[str, Any]:
+    """Write the approved plans of this run's snapshot to the hint topic; needs no JVM."""
+    from evenlag.policy.loader import load_policy
+    from evenlag.publishing.publish import publish_hints
+
+    run_id, slot = _run_and_slot()
+    with fail_or_try_again(run_id=run_id, cluster=cluster, step="publish", slot=slot.isoformat()):
+        report = publish_hints(load_policy(config), cluster, slot, run_id)
+    context = get_current_context()
+    update_asset(
+        context,
+        product_alias(context["dag"].dag_id, Product.HINTS),
+        cluster_asset(dag_prefix, cluster, Product.HINTS),
+        count=len(report.published),
+        slot=slot,
+    )
+    return report.summary()
+
+
+@task(execution_timeout=PUBLISH_TIMEOUT)
+def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
+    """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`."""
+    from evenlag.policy.loader import load_policy
+    from evenlag.publishing.approval_requests import set_aside_shadowed
+    from evenlag.publishing.waiting_plans import find_waiting as find
+
+    run_id, slot = _run_and_slot()
+    with fail_or_try_again(run_id=run_id, cluster=cluster, step="find_waiting", slot=slot.isoformat()):
+        loaded = load_policy(config)
+        plans = set_aside_shadowed(
+            loaded, cluster, find(loaded, cluster, slot), run_id=run_id, now=datetime.now(UTC)
+        )
+    if len(plans) > MAX_NEW_APPROVALS:
+        _LOG.warning(
+            "%d plans wait for a person; this run asks about %d of them", len(plans), MAX_NEW_APPROVALS
+        )
+    return [
+        {
+            "trigger_run_id": approval_run_id(plan.head["plan_id"]),
+            "conf": {"cluster": cluster, "plan_id": plan.head["plan_id"]},
+        }
+        for plan in plans[:MAX_NEW_APPROVALS]
+    ]
+
+
+@task(execution_timeout=PUBLISH_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
+def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
+    """Send new and resolved alerts to the notifier, and metrics to Airflow's metrics backend."""
+    from evenlag.monitoring.alerts import find_changes, record_changes
+    from evenlag.overview.metrics import read_metrics
+    from evenlag.policy.loader import load_policy
+
+    now, (run_id, slot) = datetime.now(UTC), _run_and_slot()
+    with fail_or_try_again(run_id=run_id, cluster=cluster, step="report", slot=slot.isoformat()):
+        loaded = load_policy(config)
+        changes = find_changes(loaded, cluster, now)
+        figures = read_metrics(loaded.policy.lake, cluster, now)
+        emit_metrics(figures | {"alerts.standing": changes.num_standing}, cluster, dag_prefix=dag_prefix)
+        if changes:
+            _LOG.warning("%s", changes.text)
+            if (notifier := load_notifier()) is not None:
+                notify(notifier, changes, cluster, get_current_context())
+        # After the notification: if it fails, the retry sends it again.
+        record_changes(loaded, cluster, changes, run_id=run_id, now=now)
+    return {
+        "raised": len(changes.raised),
+        "cleared": len(changes.cleared),
+        "standing": changes.num_standing,
+    }
+
+
+def _run_and_slot() -> tuple[str, datetime]:
+    run = get_current_context()["dag_run"]
+    return run.run_id, slot_of(run)
+
+
+def approval_run_id(plan_id: str) -> str:
+    """Return the id of the run for a plan: one run per plan, however often it is triggered."""
+    return f"approval__{plan_id}"
+
+
+def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable[[Context], None]:
+    """Return what updates the asset of plans after `decide`, by what the lake has of this slot."""
+
+    def update(context: Context) -> None:
+        from evenlag.lake.reader import LakeReader
+        from evenlag.lake.snapshot_ids import floor_to_ms
+        from evenlag.lake.tables import PLANS
+        from evenlag.policy.loader import load_policy
+
+        slot = floor_to_ms(slot_of(context["dag_run"]))
+        with fail_or_try_again(
+            run_id=context["run_id"], cluster=cluster, step="decide", slot=slot.isoformat()
+        ):
+            reader = LakeReader(load_policy(config).policy.lake)
+            filters = [("cluster", "=", cluster), ("day", "=", slot.date()), ("slot", "=", slot)]
+            count = reader.count(PLANS, filters=filters) if reader.exists(PLANS) else 0
+        update_asset(
+            context,
+            product_alias(context["dag"].dag_id, Product.PLANS),
+            cluster_asset(dag_prefix, cluster, Product.PLANS),
+            count=count,
+            slot=slot,
+        )
+
+    return update
+
+
+@task(execution_timeout=PUBLISH_TIMEOUT)
+def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
+    """Open the request, and write its text.
+
+    approvers: Who may answer for groups for which the policy names nobody.
+    """
+    from evenlag.policy.loader import load_policy
+    from evenlag.publishing.approval_page import build_page
+    from evenlag.publishing.approval_requests import request_approval
+    from evenlag.publishing.waiting_plans import NotWaitingError
+
+    context = get_current_context()
+    cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
+    about = {"run_id": context["run_id"], "cluster": cluster, "step": "ask", "plan_id": plan_id}
+    with fail_or_try_again(**about):
+        loaded = load_policy(config)
+        try:
+            request = request_approval(
+                loaded,
+                cluster,
+                plan_id,
+                run_id=context["run_id"],
+                now=datetime.now(UTC),
+                approvers=approvers,
+                dag_id=context["dag"].dag_id,
+            )
+        except NotWaitingError as error:
+            raise AirflowSkipException(printable_lines(str(error))) from error
+        page = build_page(request.plan, answer_by=request.answer_by)
+    return {
+        "subject": page.subject,
+        "body": page.body,
+        "answer_by": request.answer_by.isoformat(),
+        "slot": request.slot.isoformat(),
+    }
+
+
+@task(task_id="publish", execution_timeout=PUBLISH_TIMEOUT)
+def publish_plan(config: str, slot: str, dag_prefix: str) -> dict[str, Any]:
+    """Write this plan to the hint topic, with the same checks as in a cycle; needs no JVM."""
+    from evenlag.policy.loader import load_policy
+    from evenlag.publishing.publish import publish_hints
+    from evenlag.publishing.writing.blind_writes import try_again_when_fenced
+
+    context = get_current_context()
+    cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
+    about = {"run_id": context["run_id"], "cluster": cluster, "step": "publish", "plan_id": plan_id}
+    with fail_or_try_again(**about, slot=slot):
+        loaded = load_policy(config)
+        report = try_again_when_fenced(
+            lambda: publish_hints(
+                loaded, cluster, datetime.fromisoformat(slot), context["run_id"], only={plan_id}
+            )
+        )
+    update_asset(
+        context,
+        product_alias(context["dag"].dag_id, Product.HINTS),
+        cluster_asset(dag_prefix, cluster, Product.HINTS),
+        count=len(report.published),
+        slot=datetime.fromisoformat(slot),
+    )
+    unpublished = (*report.expired, *report.held, *report.not_taken_up)
+    return report.summary() | {"reasons": [why for *_, why in unpublished]}
+
+
+def load_notifier() -> BaseNotifier | None:
+    """Load the notifier that ``EVENLAG_NOTIFIER`` names as ``package.module:name``.
+
+    The name is a notifier, or a class or function that returns one without arguments. Only tasks import it,
+    not the scheduler or the DAG processor.
+
+    None if the variable is not set.
+    """
+    named = os.environ.get(NOTIFIER_VARIABLE, "").strip()
+    if not named:
+        return None
+    module, _, name = named.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        problem = f"{type(error).__name__}: {printable(str(error))}"
+        raise AirflowFailException(
+            f"{NOTIFIER_VARIABLE}={named} cannot be imported ({problem}): give package.module:name of a "
+            "notifier, or of what makes one"
+        ) from error
+    notifier = found if isinstance(found, BaseNotifier) else found() if callable(found) else None
+    if not isinstance(notifier, BaseNotifier):
+        raise AirflowFailException(
+            f"{NOTIFIER_VARIABLE}={named} is no notifier of Airflow (airflow.sdk.BaseNotifier) and makes none"
+        )
+    return notifier
+
+
+def notify(notifier: BaseNotifier, changes: AlertChanges, cluster: str, context: Mapping[str, Any]) -> None:
+    """Call a notifier as Airflow does, with the changes of alerts in its context.
+
+    Its templated fields may use ``evenlag_cluster``, ``evenlag_text`` (one line per change), and
+    ``evenlag_raised`` and ``evenlag_cleared`` (lists of ``kind``, ``subject`` and ``message``).
+    """
+    about = {
+        "evenlag_cluster": cluster,
+        "evenlag_text": changes.text,
+        "evenlag_raised": list(changes.raised),
+        "evenlag_cleared": list(changes.cleared),
+    }
+    notifier({**context, **about})
+
+
+def emit_metrics(figures: Mapping[str, float], cluster: str, *, dag_prefix: str = "") -> None:
+    """Send metrics to Airflow's metrics backend, if one is configured.
+
+    The cluster is a tag; for StatsD, which has no tags, it is a part of the name.
+
+    dag_prefix: Prefix of the DAGs' ids; a further tag, so that two policies may name their clusters alike.
+    """
+    tags = {"cluster": cluster} | ({"dag_prefix": dag_prefix} if dag_prefix else {})
+    for name, value in figures.items():
+        send_gauge(f"{METRIC_PREFIX}.{name}", value, tags)

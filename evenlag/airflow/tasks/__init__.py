@@ -1,1 +1,0 @@
-"""The operators and tasks of the DAGs, and what they share."""
