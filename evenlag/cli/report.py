@@ -106,6 +106,6 @@ def _summary(file: Path, report: Report) -> dict[str, object]:
         "until": report.until,
         "num_snapshots": report.num_snapshots,
         "verdict": report.verdict.text,
-        "best_policy": next((each.name for each in report.policies if each.is_best), None),
+        "best_policy": next((row["policy"] for row in report.policies if row["is_best"]), None),
         "missing": _missing(report),
     }

@@ -99,7 +99,7 @@ class InstantReader:
         limits = self._target.limits
         reader = ClusterReader(
             self._client,
-            ignored_topics=frozenset({self._target.hint_topic}),
+            ignored_topics=frozenset({self._target.settings.hint_topic}),
             limits=limits,
             pseudonymizer=self._target.pseudonymizer,
             reset_policy_of=lambda name: self.settings_of(name).reset_policy,

@@ -16,6 +16,7 @@ from evenlag.html import markup
 from evenlag.html.markup import Html, badge, numbers, text, when
 from evenlag.overview.choice import ATTENTION_STATE, SORTS, states_of
 from evenlag.overview.model import ATTENTION, Drain, Sign
+from evenlag.report.verdict import compare_shares
 from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
@@ -380,15 +381,12 @@ def evaluation_text(plan: LastPlan, hint: LastHint) -> str | None:
     if hint.is_evaluated:
         decided = {True: "worth it", False: "not worth it", None: "whether it was worth it is open"}
         return decided[hint.paid_off]
-    before, after, predicted = hint.before_records, hint.actual_records, plan.after_records
     is_known = not plan.num_unknown and not hint.num_unknown and hint.total_actual_records is not None
     if is_known and not hint.total_actual_records:
         return "worth it so far: no lag is left"
-    if not is_known or not hint.total_actual_records or not hint.total_before_records:
+    lags = hint.before_records, hint.actual_records, plan.after_records
+    shares = compare_shares(*lags, hint.total_before_records, hint.total_actual_records)
+    if not is_known or shares is None:
         return "whether it was worth it is open"
-    if not before or after is None:
-        return "whether it was worth it is open"
-    was, share = before / hint.total_before_records, after / hint.total_actual_records
-    is_good = share < was or (predicted is not None and after <= predicted)
-    words = "worth it so far" if is_good else "not worth it so far"
-    return f"{words}: share of the lag {percent(was)} → {percent(share)}"
+    words = "worth it so far" if shares.is_better else "not worth it so far"
+    return f"{words}: share of the lag {percent(shares.before)} → {percent(shares.after)}"

@@ -228,7 +228,7 @@ class Report:
     change: Lag of each member; None if no snapshot shows a member.
     timeline: Owners over time; None if the period has not been audited.
     observed, replayed: Observed lag, and simulated lag of each policy.
-    policies, reasons: Simulated results in the order of the table, and why some could not be simulated.
+    policies, reasons: Rows of `evenlag.queries.comparisons.sum_up`, and why some could not be simulated.
     model_error: Error of the simulation of the real assignment; None: unknown.
     hints: Events of published hints in the period, oldest first.
     plans: Rows of `evenlag.queries.plan_rows.plan_rows`, newest first, as of the end of the period.
@@ -250,7 +250,7 @@ class Report:
     timeline: Timeline | None
     observed: Series
     replayed: tuple[Series, ...] = ()
-    policies: tuple[PolicyResult, ...] = ()
+    policies: Sequence[Mapping[str, Any]] = ()
     reasons: tuple[str, ...] = ()
     model_error: ModelError | None = None
     hints: tuple[Mark, ...] = ()
@@ -259,56 +259,6 @@ class Report:
     decisions: tuple[DecisionSummary, ...] = ()
     num_by_event: Mapping[str, int] = field(default_factory=dict)
     num_snapshots_left_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredResult:
-    """Measured lag on the days that were simulated; None: unknown.
-
-    unknown_lags, unknown_share, unknown_time_lags: Unknown lags, share of the time, and time lags: if there
-        are any, the largest lag, the mean lag and the largest time lag are lower bounds.
-    """
-
-    mean_lag_records: float | None
-    max_lag_records: int
-    max_time_lag_ms: int | None
-    unknown_lags: int
-    unknown_share: float | None
-    unknown_time_lags: int
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyResult:
-    """Simulated result of a policy over the days that all policies have.
-
-    name: Name of the policy; ``observed`` is the real assignment, simulated like the others.
-    p95_time_lag_ms, drain_time_ms, num_not_drained: Mean of the 95th percentiles of the days; median over
-        the days, None if the median day did not drain; number of days that did not drain.
-    optimality_gap: Mean relative distance of the most loaded member from the lower bound; None: unknown.
-    is_best: As in `evenlag compare`: the least time lag, then the least mean lag, then the fewest moves;
-        several policies may be equal.
-    unknown_ages: Partitions whose initial lag has no known age: if there are any, time lags are lower
-        bounds.
-    unknown_partitions: Partitions whose lag was never known: if there are any, lags and time lags are lower
-        bounds.
-    measured: For ``observed`` only: measured lag, without the model; None: unknown.
-    """
-
-    name: str
-    num_days: int
-    mean_lag_records: float
-    max_lag_records: int
-    p95_time_lag_ms: float
-    max_time_lag_ms: int
-    drain_time_ms: float | None
-    num_not_drained: int
-    moves: int
-    rebalances: int
-    optimality_gap: float | None = None
-    is_best: bool = False
-    unknown_ages: int = 0
-    unknown_partitions: int = 0
-    measured: MeasuredResult | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,7 @@ from evenlag.report.model import (
     DecisionSummary,
     GateSummary,
     GroupLag,
-    MeasuredResult,
     ModelError,
-    PolicyResult,
     Report,
     Series,
 )
@@ -272,13 +270,13 @@ class Comparison:
     """Simulations of a period.
 
     series: Simulated lag over time, by policy.
-    results: Result of each policy, the best first.
+    results: Row of each policy, the best first.
     model_error: Error of the simulation of the real assignment; None: unknown.
     reasons: Why policies or days are missing.
     """
 
     series: tuple[Series, ...] = ()
-    results: tuple[PolicyResult, ...] = ()
+    results: Sequence[Mapping[str, Any]] = ()
     model_error: ModelError | None = None
     reasons: tuple[str, ...] = ()
 
@@ -312,7 +310,7 @@ def read_policies(scope: Scope) -> Comparison:
     model = model_row(whole)
     return Comparison(
         series=series,
-        results=tuple(_result(row) for row in sum_up(whole, gaps, By.P95_TIME_LAG.value)),
+        results=sum_up(whole, gaps, By.P95_TIME_LAG.value),
         model_error=None
         if model is None
         else ModelError(model["median_error"], model["p95_error"], model_error_text(model)),
@@ -328,39 +326,6 @@ def read_policies(scope: Scope) -> Comparison:
 
 def _place(item: tuple[str, Sequence[Mapping[str, Any]]]) -> tuple[bool, str]:
     return item[0] != OBSERVED, item[0]
-
-
-def _result(row: Mapping[str, Any]) -> PolicyResult:
-    return PolicyResult(
-        name=row["policy"],
-        num_days=row["group_days"],
-        mean_lag_records=row["mean_lag_records"],
-        max_lag_records=row["max_lag_records"],
-        p95_time_lag_ms=row["p95_time_lag_ms"],
-        max_time_lag_ms=row["max_time_lag_ms"],
-        drain_time_ms=row["drain_time_ms"],
-        num_not_drained=row["not_drained"],
-        moves=row["moves"],
-        rebalances=row["rebalances"],
-        optimality_gap=row["optimality_gap"],
-        is_best=row["is_best"],
-        unknown_ages=row["unknown_ages"],
-        unknown_partitions=row["unknown_partitions"],
-        measured=_measured(row),
-    )
-
-
-def _measured(row: Mapping[str, Any]) -> MeasuredResult | None:
-    if row.get("measured_max_lag_records") is None:
-        return None
-    return MeasuredResult(
-        mean_lag_records=row["measured_mean_lag_records"],
-        max_lag_records=row["measured_max_lag_records"],
-        max_time_lag_ms=row["measured_max_time_lag_ms"],
-        unknown_lags=row["unknown_lags"],
-        unknown_share=row["measured_unknown_share"],
-        unknown_time_lags=row["unknown_time_lags"],
-    )
 
 
 def _series(name: str, days: Sequence[Mapping[str, Any]]) -> Series:

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from evenlag.report.model import (
         GateSummary,
         LagChange,
-        MeasuredResult,
         ModelError,
-        PolicyResult,
         Report,
         Series,
     )
@@ -309,11 +307,13 @@ def policies_section(report: Report) -> Html:
         "candidate", "time behind, p95#", "worst#", "mean lag#", "largest lag#", "drained in#", "moves#",
         "rebalances#", "above the bound#",
     )  # fmt: skip
-    days = max((each.num_days for each in report.policies), default=0)
+    days = max((row["group_days"] for row in report.policies), default=0)
     policy_table = table(
         columns,
-        [_policy_row(each) for each in report.policies]
-        + [_measured_row(each.measured) for each in report.policies if each.measured is not None],
+        [_policy_cells(row) for row in report.policies]
+        + [
+            _measured_cells(row) for row in report.policies if row.get("measured_max_lag_records") is not None
+        ],
         caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
     )
     shown = (
@@ -322,32 +322,30 @@ def policies_section(report: Report) -> Html:
     return Html(shown + "".join(note(reason) for reason in report.reasons))
 
 
-def _policy_row(each: PolicyResult) -> Sequence[object]:
-    name = shown_policy(each.name)
+def _policy_cells(row: Mapping[str, Any]) -> Sequence[object]:
+    name = shown_policy(row["policy"])
+    is_partly_known = row["unknown_partitions"]
     return (
-        Html(f"{page_text(name)} {badge('best', 'good')}") if each.is_best else name,
+        Html(f"{page_text(name)} {badge('best', 'good')}") if row["is_best"] else name,
         *(
-            _bound(duration(value), each.unknown_ages or each.unknown_partitions)
-            for value in (each.p95_time_lag_ms, each.max_time_lag_ms)
+            _bound(duration(row[column]), row["unknown_ages"] or is_partly_known)
+            for column in ("p95_time_lag_ms", "max_time_lag_ms")
         ),
-        *(
-            _bound(number(value), each.unknown_partitions)
-            for value in (each.mean_lag_records, each.max_lag_records)
-        ),
-        _drained(each),
-        number(each.moves),
-        number(each.rebalances),
-        percent(each.optimality_gap),
+        *(_bound(number(row[column]), is_partly_known) for column in ("mean_lag_records", "max_lag_records")),
+        _drained(row),
+        number(row["moves"]),
+        number(row["rebalances"]),
+        percent(row["optimality_gap"]),
     )
 
 
-def _measured_row(each: MeasuredResult) -> Sequence[object]:
+def _measured_cells(row: Mapping[str, Any]) -> Sequence[object]:
     return (
         MEASURED_SHOWN,
         NOTHING,
-        _bound(duration(each.max_time_lag_ms), each.unknown_time_lags),
-        _bound(number(each.mean_lag_records), each.unknown_share),
-        _bound(number(each.max_lag_records), each.unknown_lags),
+        _bound(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
+        _bound(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),
+        _bound(number(row["measured_max_lag_records"]), row["unknown_lags"]),
         *[NOTHING] * 4,
     )
 
@@ -357,12 +355,12 @@ def _bound(value: str, unknown: float | None) -> str:
     return f"≥ {value}" if unknown and value != NOTHING else value
 
 
-def _drained(each: PolicyResult) -> str:
-    days = each.num_not_drained
-    but = f"not on {days} of {each.num_days} {'day' if each.num_days == 1 else 'days'}"
-    if each.drain_time_ms is None:
+def _drained(row: Mapping[str, Any]) -> str:
+    days, drain_time_ms = row["not_drained"], row["drain_time_ms"]
+    but = f"not on {days} of {row['group_days']} {'day' if row['group_days'] == 1 else 'days'}"
+    if drain_time_ms is None:
         return but
-    return f"{duration(each.drain_time_ms)}, {but}" if days else duration(each.drain_time_ms)
+    return f"{duration(drain_time_ms)}, {but}" if days else duration(drain_time_ms)
 
 
 def plans_section(report: Report) -> Html:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import DecisionKind, Mode, PlanEvent
 from evenlag.formatting import duration, number, percent
@@ -171,19 +171,42 @@ def _so_far(change: LagChange) -> tuple[VerdictKind, str]:
         return VerdictKind.PLAIN, "Whether it was worth it is open: some lag is not known."
     if not change.total_after:
         return VerdictKind.GOOD, "It was worth it so far: no lag is left."
-    before, after = largest(change, "before"), largest(change, "after")
-    if not before or not change.total_before or after is None:
+    lags = largest(change, "before"), largest(change, "after"), largest(change, "predicted")
+    shares = compare_shares(*lags, change.total_before, change.total_after)
+    if shares is None:
         return VerdictKind.PLAIN, "Whether it was worth it is open: there was no lag before."
-    was, share = before / change.total_before, after / change.total_after
     sentence = (
-        f"the most loaded member's share of the group's lag went from {percent(was)} to {percent(share)}. "
-        "The evaluation follows at the plan's horizon."
+        f"the most loaded member's share of the group's lag went from {percent(shares.before)} to "
+        f"{percent(shares.after)}. The evaluation follows at the plan's horizon."
     )
-    predicted = largest(change, "predicted")
-    is_good = share < was or (predicted is not None and after <= predicted)
-    if is_good:
+    if shares.is_better:
         return VerdictKind.GOOD, f"It was worth it so far: {sentence}"
     return VerdictKind.WARN, f"It was not worth it so far: {sentence}"
+
+
+class LagShares(NamedTuple):
+    """The most loaded member's share of the group's lag before and after a plan, and whether it is better."""
+
+    before: float
+    after: float
+    is_better: bool
+
+
+def compare_shares(
+    before: int | None,
+    after: int | None,
+    predicted: int | None,
+    total_before: int | None,
+    total_after: int | None,
+) -> LagShares | None:
+    """Compare the most loaded member's share of the lag: better if lower, or if its lag is as predicted.
+
+    None if a share is not known, or there was no lag.
+    """
+    if not before or not total_before or after is None or not total_after:
+        return None
+    was, share = before / total_before, after / total_after
+    return LagShares(was, share, share < was or (predicted is not None and after <= predicted))
 
 
 def _others(plans: Sequence[Mapping[str, Any]]) -> str:

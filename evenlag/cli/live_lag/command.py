@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from evenlag.cli.cluster_target import DEFAULT_CLUSTER, find_target
+from evenlag.cli.cluster_target import find_target
 from evenlag.cli.console import console, print_error, print_json, print_line
 from evenlag.cli.export import export_rows
 from evenlag.enums import LagStatus
@@ -54,21 +53,11 @@ class Asked:
 def find_cluster_to_read(
     bootstrap_servers: str | None, config: Path | None, cluster: str | None, reset_policy: str | None
 ) -> ReadTarget:
-    """Return the cluster that the options name.
+    """Return the cluster that the options name."""
+    from evenlag.instant_lag.targets import policy_target
 
-    Returns brokers alone are read without a policy, unless a variable of evenlag may concern them.
-    """
-    from evenlag.instant_lag.targets import brokers_target, policy_target
-
-    is_plain = (
-        config is None
-        and cluster is None
-        and not any(name.startswith("EVENLAG_") for name in os.environ if name != "EVENLAG_SECRETS")
-    )
-    if bootstrap_servers is not None and is_plain:
-        return brokers_target(DEFAULT_CLUSTER, bootstrap_servers, reset_policy)
     target = find_target(bootstrap_servers, config, cluster, reset_policy=reset_policy)
-    return policy_target(target.loaded.policy, target.name)
+    return policy_target(target.loaded.policy, target.name, is_named=bootstrap_servers is not None)
 
 
 def show_live_lag(asked: Asked) -> None:
@@ -163,10 +152,10 @@ class _Snapshots:
                 out.print(last)
 
     def _read(self) -> InstantSnapshot | JobError:
-        from evenlag.instant_lag.targets import explained_errors
+        from evenlag.kafka.connection import kafka_errors
 
         try:
-            with explained_errors(self._asked.target):
+            with kafka_errors(self._asked.target.settings):
                 snapshot = self._reader.read(self._asked.group)
         except JobError as error:
             # The first snapshot finds mistakes in the call; later on the cluster may be back soon.
@@ -251,4 +240,4 @@ def _exported(asked: Asked, reader: InstantReader, snapshot: InstantSnapshot) ->
 
 
 def _source(asked: Asked) -> str:
-    return f"{asked.target.name} ({', '.join(asked.target.bootstrap_servers)})"
+    return f"{asked.target.name} ({', '.join(asked.target.settings.bootstrap_servers)})"

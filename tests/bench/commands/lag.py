@@ -24,8 +24,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evenlag.cli.cluster_target import find_target
 from evenlag.instant_lag.snapshot import InstantReader
-from evenlag.instant_lag.targets import brokers_target, open_cluster
+from evenlag.instant_lag.targets import open_cluster, policy_target
 from sandbox.kafka.broker import Broker
 from tests.bench.reading import fill, time_tool
 
@@ -51,7 +52,8 @@ def time_command(command: Sequence[str], bootstrap_servers: str, num_groups: int
 
 def time_snapshot(bootstrap_servers: str, num_rows: int) -> float:
     """Take a snapshot in this process, connecting included; returns the seconds."""
-    target = brokers_target("bench", bootstrap_servers)
+    found = find_target(bootstrap_servers, None, None)
+    target = policy_target(found.loaded.policy, found.name)
     begin = time.perf_counter()
     with open_cluster(target) as client:
         snapshot = InstantReader(client, target).read()

@@ -15,10 +15,11 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata
 
+from evenlag.cli.cluster_target import find_target
 from evenlag.instant_lag.answer import list_groups
 from evenlag.instant_lag.preview import preview_plans
 from evenlag.instant_lag.snapshot import InstantReader
-from evenlag.instant_lag.targets import brokers_target
+from evenlag.instant_lag.targets import policy_target
 from evenlag.kafka.connection import admin_client
 from evenlag.lag.group_lag import GroupLag, measure_lag
 from tests.support.brokers import settings_of
@@ -30,12 +31,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from evenlag.instant_lag.snapshot import InstantSnapshot
+    from evenlag.instant_lag.targets import ReadTarget
     from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 
 MINUTE_MS = 60_000
 NUM_RECORDS = 10
+
+
+def read_target(broker: Broker, reset_policy: str | None = None) -> ReadTarget:
+    found = find_target(broker.bootstrap_servers, None, None, reset_policy=reset_policy)
+    return policy_target(found.loaded.policy, found.name, is_named=True)
 
 
 @dataclass
@@ -75,7 +82,7 @@ class Scene:
         )
 
     def read(self, group_id: str, reset: str | None = None) -> tuple[InstantSnapshot, GroupLag]:
-        target = brokers_target("kafka", self.broker.bootstrap_servers, reset)
+        target = read_target(self.broker, reset)
         snapshot = InstantReader(self.admin, target).read(group_id)
         return snapshot, measure_lag(snapshot.lag, snapshot.members)[group_id]
 
@@ -104,7 +111,7 @@ def test_a_log_that_retention_emptied_and_one_without_records_have_no_lag(scene:
         (topic, 1): ("NO_COMMIT", 0, 0),
     }
     assert (lag.total_lag_records, lag.lag_bound, lag.time_lag_ms) == (0, None, 0)
-    settings = brokers_target("kafka", scene.broker.bootstrap_servers).settings_of
+    settings = read_target(scene.broker).settings_of
     assert preview_plans(snapshot, [group], settings)[group].blocker is None
 
 
@@ -192,7 +199,7 @@ def test_a_group_that_rebalances_has_its_lag_and_no_plan(scene: Scene) -> None:
     assert lag.commit_problem is None
     (row,) = list_groups(snapshot)
     assert (row["lag_records"], row["max_member_lag_records"]) == (NUM_RECORDS - 4, None)
-    settings = brokers_target("kafka", scene.broker.bootstrap_servers).settings_of
+    settings = read_target(scene.broker).settings_of
     assert preview_plans(snapshot, [group], settings)[group].blocker is not None
 
 
@@ -213,7 +220,7 @@ def test_two_owners_of_a_partition_are_named_and_get_no_plan(scene: Scene) -> No
     message = f"owned by 2 members: {first}, {second}"
     assert rows_of(snapshot, "lag_records", "owner_problem") == {(topic, 0): (NUM_RECORDS - 4, message)}
     assert (lag.total_lag_records, lag.lag_skew) == (NUM_RECORDS - 4, None)
-    settings = brokers_target("kafka", scene.broker.bootstrap_servers).settings_of
+    settings = read_target(scene.broker).settings_of
     assert message in str(preview_plans(snapshot, [group], settings)[group].blocker)
 
 

@@ -1,14 +1,14 @@
-"""Brokers without a policy are read as an empty policy would read them; mistakes in a call are one line."""
+"""How a running cluster is read, by a policy or by its brokers alone; mistakes in a call are one line."""
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.cli.cluster_target import DEFAULT_CLUSTER, find_target
-from evenlag.instant_lag.targets import brokers_target, policy_target
+from evenlag.cli.cluster_target import find_target
+from evenlag.enums import Mode
+from evenlag.instant_lag.targets import policy_target
 
 if TYPE_CHECKING:
     from tests.support.fixtures.command import Evenlag
@@ -17,30 +17,18 @@ SERVERS = "kafka-1:9092, kafka-2:9092"
 
 
 @pytest.mark.parametrize("reset_policy", [None, "earliest", "by_duration:PT6H"])
-def test_brokers_without_a_policy_have_the_defaults_of_a_policy(
+def test_brokers_without_a_policy_have_its_defaults_and_report_a_wrong_address_sooner(
     evenlag: Evenlag,  # noqa: ARG001  # an environment without settings
     reset_policy: str | None,
 ) -> None:
     found = find_target(SERVERS, None, None, reset_policy=reset_policy)
-    of_policy = policy_target(found.loaded.policy, found.name)
-    plain = brokers_target(DEFAULT_CLUSTER, SERVERS, reset_policy)
-    # Somebody waits in front of a terminal: a wrong address is reported sooner.
-    assert plain.client["bootstrap_timeout_ms"] < of_policy.client["bootstrap_timeout_ms"]
-    assert {**plain.client, "bootstrap_timeout_ms": 15_000} == of_policy.client
-    for name in ("name", "bootstrap_servers", "hint_topic", "limits"):
-        assert getattr(plain, name) == getattr(of_policy, name), name
-    rows = [{"client_id": "c", "client_host": "h"}]
-    assert of_policy.pseudonymizer is not None
-    assert of_policy.pseudonymizer.apply(rows) == rows
-    # As executors get them.
-    expected = pickle.loads(pickle.dumps(of_policy.settings_of("any"))).values()  # noqa: S301
-    values = plain.settings_of("any").values()
-    assert values == {name: expected[name] for name in values}
-    assert {name: type(value) for name, value in values.items()} == {
-        name: type(expected[name]) for name in values
-    }
-    assert plain.settings_of("any").capacity_of("pod-0") == 1.0
-    assert plain.load_cluster().bootstrap_servers == of_policy.load_cluster().bootstrap_servers
+    of_file = policy_target(found.loaded.policy, found.name)
+    named = policy_target(found.loaded.policy, found.name, is_named=True)
+    assert (of_file.client["bootstrap_timeout_ms"], named.client["bootstrap_timeout_ms"]) == (15_000, 5_000)
+    assert named.settings.bootstrap_servers == ("kafka-1:9092", "kafka-2:9092")
+    assert named.settings.hint_topic == "evenlag-hints"
+    settings = named.settings_of("any")
+    assert (settings.mode, settings.reset_policy) == (Mode.SHADOW, reset_policy)
 
 
 @pytest.mark.parametrize(

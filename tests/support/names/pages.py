@@ -17,7 +17,6 @@ from evenlag.report.model import (
     LagChange,
     Mark,
     MemberLag,
-    PolicyResult,
     Report,
     Series,
     Timeline,
@@ -62,7 +61,22 @@ def report_html(names: Sequence[str]) -> str:
         observed=Series(next(turn), *lag, (0, 1), ((next(turn), 1, 1),)),
         replayed=tuple(Series(next(turn), *lag) for _ in range(3)),
         policies=tuple(
-            PolicyResult(next(turn), 1, 1.0, 2, 3.0, 4, None, 0, 1, 1, is_best=number == 0)
+            {
+                "policy": next(turn),
+                "is_best": number == 0,
+                "group_days": 1,
+                "mean_lag_records": 1.0,
+                "max_lag_records": 2,
+                "p95_time_lag_ms": 3.0,
+                "max_time_lag_ms": 4,
+                "drain_time_ms": None,
+                "not_drained": 0,
+                "moves": 1,
+                "rebalances": 1,
+                "optimality_gap": None,
+                "unknown_ages": 0,
+                "unknown_partitions": 0,
+            }
             for number in range(3)
         ),
         reasons=tuple(next(turn) for _ in range(3)),
