@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.html.markup import Html, text
-from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -127,7 +126,7 @@ def svg(figure: Any, name: str, label: str) -> str:
     # Scale with the page, up to the size of the figure.
     drawn = re.sub(r'(<svg [^>]*?)height="[^"]*"', r"\1", drawn, count=1)
     drawn = re.sub(r'(<svg [^>]*?)width="[^"]*"', r'\1width="100%"', drawn, count=1)
-    return drawn.replace("<svg ", f'<svg role="img" aria-label="{page_text(label)}" ', 1)
+    return drawn.replace("<svg ", f'<svg role="img" aria-label="{text(label)}" ', 1)
 
 
 def both_sizes(name: str, label: str, draw: Callable[[Size], Any], *, narrow: Size, wide: Size) -> str:
@@ -321,7 +320,7 @@ def _join(marks: Sequence[ChartMark], places: Sequence[float]) -> list[tuple[Cha
 
 def patch(variable: str) -> Html:
     """Build the swatch of a bar."""
-    return Html(f'<i style="--of:var({page_text(variable)})" aria-hidden="true"></i>')
+    return Html(f'<i style="--of:var({text(variable)})" aria-hidden="true"></i>')
 
 
 def shape(variable: str, marker: str) -> Html:
@@ -331,7 +330,7 @@ def shape(variable: str, marker: str) -> Html:
     """
     place = f"translate({_HEIGHT / 2:g} {_HEIGHT / 2:g}) scale(1.3)"
     return _svg(
-        _HEIGHT, Html(f'<path d="{_SHAPES[marker]}" transform="{place}" fill="var({page_text(variable)})"/>')
+        _HEIGHT, Html(f'<path d="{_SHAPES[marker]}" transform="{place}" fill="var({text(variable)})"/>')
     )
 
 
@@ -343,7 +342,7 @@ def line(variable: str, *, width: float = 1.8, dashes: Sequence[float] = (), mar
     """
     dashed = f' stroke-dasharray="{" ".join(f"{each * 1.5:g}" for each in dashes)}"' if dashes else ""
     middle = _HEIGHT / 2
-    color = f"var({page_text(variable)})"
+    color = f"var({text(variable)})"
     drawn = f'<path d="M0 {middle:g}H{_WIDTH}" stroke="{color}" stroke-width="{width:g}"{dashed}/>'
     if marker:
         place = f"translate({_WIDTH / 2:g} {middle:g})"
@@ -356,7 +355,7 @@ def legend(entries: Iterable[tuple[Html, str]]) -> Html:
 
     entries: Swatch and name, as plain text.
     """
-    items = "".join(f"<li>{text(swatch)}{page_text(name)}</li>" for swatch, name in entries)
+    items = "".join(f"<li>{text(swatch)}{text(name)}</li>" for swatch, name in entries)
     return Html(f'<ul class="legend">{items}</ul>')
 
 

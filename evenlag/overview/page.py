@@ -17,7 +17,6 @@ from evenlag.html.markup import Html, badge, numbers, text, when
 from evenlag.overview.choice import ATTENTION_STATE, SORTS, states_of
 from evenlag.overview.model import ATTENTION, Drain, Sign
 from evenlag.report.verdict import compare_shares
-from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -102,7 +101,7 @@ def overview_page(overview: Overview, choice: Choice) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{page_text(content_policy())}">'
+        f'<meta http-equiv="Content-Security-Policy" content="{text(content_policy())}">'
         f"<title>evenlag: consumer groups</title><style>{style}</style></head>\n"
         f'<body data-refresh="{REFRESH_S}">\n{body}\n<script>{_asset("overview.js")}</script></body></html>\n'
     )
@@ -112,9 +111,9 @@ def _clusters(clusters: Iterable[ClusterState]) -> Html:
     """One line per cluster: how old and how complete its last snapshot is, or why it has no rows."""
     lines = []
     for each in clusters:
-        name = f"<b>{page_text(each.name)}</b>"
+        name = f"<b>{text(each.name)}</b>"
         if each.problem is not None or each.read_at is None:
-            lines.append(f'<li class="bad">{name}: {page_text(each.problem or "no snapshot")}</li>')
+            lines.append(f'<li class="bad">{name}: {text(each.problem or "no snapshot")}</li>')
             continue
         line = f"{name} read at {when(each.read_at)} UTC"
         if each.completeness is not None and each.completeness < 1:
@@ -154,7 +153,7 @@ def _form(overview: Overview, choice: Choice) -> Html:
     return Html(
         '<form method="get" role="search" aria-label="Groups">'
         '<label>Search <input type="search" name="q" autocomplete="off" spellcheck="false" '
-        f'value="{page_text(choice.search)}" placeholder="part of a group id  ( / )"></label>'
+        f'value="{text(choice.search)}" placeholder="part of a group id  ( / )"></label>'
         f"{chosen}{_select('state', 'State', states, choice.state)}"
         f'<span class="on-phone">{_select("sort", "Order by", sorts, choice.sort)}</span>{order}'
         '<noscript><button type="submit">Show</button></noscript>'
@@ -165,17 +164,16 @@ def _form(overview: Overview, choice: Choice) -> Html:
 
 def _select(name: str, label: str, options: Iterable[tuple[str, str]], chosen: str) -> Html:
     items = "".join(
-        f'<option value="{page_text(value)}"{" selected" if value == chosen else ""}>'
-        f"{page_text(word)}</option>"
+        f'<option value="{text(value)}"{" selected" if value == chosen else ""}>{text(word)}</option>'
         for value, word in options
     )
-    return Html(f'<label>{page_text(label)} <select name="{page_text(name)}">{items}</select></label>')
+    return Html(f'<label>{text(label)} <select name="{text(name)}">{items}</select></label>')
 
 
 def _table(rows: Iterable[GroupRow], shown: frozenset[int], choice: Choice, *, has_clusters: bool) -> Html:
     heads = "".join(
         f'<th scope="col"{" class=n" if key in _NUMBERS else ""}{_order(key, choice)}>'
-        f'<a href="{page_text(choice.link(key))}" data-sort="{key}">{title}</a></th>'
+        f'<a href="{text(choice.link(key))}" data-sort="{key}">{title}</a></th>'
         for key, title in _HEADINGS
     )
     body = "".join(text(row_html(row, is_shown=id(row) in shown, has_clusters=has_clusters)) for row in rows)
@@ -217,9 +215,9 @@ def row_html(row: GroupRow, *, is_shown: bool, has_clusters: bool) -> Html:
         for key, html in cells
     )
     hidden = "" if is_shown else " hidden"
-    states = page_text(" ".join(states_of(row)))
+    states = text(" ".join(states_of(row)))
     return Html(
-        f'<tr data-s="{states}" data-c="{page_text(row.cluster)}"{hidden}>'
+        f'<tr data-s="{states}" data-c="{text(row.cluster)}"{hidden}>'
         f'<th scope="row">{_name(row, has_clusters=has_clusters)}</th>{tds}</tr>'
     )
 
@@ -233,12 +231,12 @@ def _value(key: str, row: GroupRow) -> Html:
 def _name(row: GroupRow, *, has_clusters: bool) -> Html:
     link = urlencode({"cluster": row.cluster, "group": row.group_id})
     about = [
-        *([page_text(row.cluster)] if has_clusters else ()),
+        *([text(row.cluster)] if has_clusters else ()),
         text(_count(row.num_members, "member")),
         text(_count(row.num_partitions, "partition")),
     ]
     return Html(
-        f'<a href="report?{page_text(link)}">{page_text(row.group_id)}</a>'
+        f'<a href="report?{text(link)}">{text(row.group_id)}</a>'
         f'<span class="soft sub">{" · ".join(about)}</span>'
     )
 
@@ -285,8 +283,8 @@ def _mode(row: GroupRow) -> Html:
     if row.mode is None:
         return text(NOTHING)
     by_policy = row.policy_mode if row.policy_mode not in {None, row.mode} else None
-    policy_mode = f'<span class="soft sub">{page_text(by_policy)} by policy</span>' if by_policy else ""
-    return Html(f"{page_text(row.mode)}{policy_mode}")
+    policy_mode = f'<span class="soft sub">{text(by_policy)} by policy</span>' if by_policy else ""
+    return Html(f"{text(row.mode)}{policy_mode}")
 
 
 def _plan(row: GroupRow) -> Html:
@@ -316,9 +314,9 @@ def _plan_line(plan: LastPlan, actual: str | None) -> Html:
     after = actual or at_least(plan.after_records, plan.num_unknown)
     expected = "" if actual else " planned"
     change = f"{before} → {after}{expected}, {_count(plan.moves, 'move')}"
-    gates = f"failed: {page_text(', '.join(plan.failed_gates))}" if plan.failed_gates else ""
+    gates = f"failed: {text(', '.join(plan.failed_gates))}" if plan.failed_gates else ""
     failed_gates = f"<span class=sub>{gates}</span>" if gates else ""
-    why = f' title="{page_text(plan.reason)}"' if plan.reason else ""
+    why = f' title="{text(plan.reason)}"' if plan.reason else ""
     return Html(
         f"<span{why}>{badge(status, kind)} {_short(plan.slot)}</span>{failed_gates}"
         f"<span class=sub>{text(change)}</span>"
@@ -327,7 +325,7 @@ def _plan_line(plan: LastPlan, actual: str | None) -> Html:
 
 def _clip(reason: str | None) -> Html:
     """A reason on one line, cut by the page where there is no room; its title has all of it."""
-    escaped = page_text(reason or "")
+    escaped = text(reason or "")
     return Html(f'<span class="soft clip" title="{escaped}">{escaped}</span>')
 
 
@@ -354,19 +352,19 @@ def _detail(sign: Sign, row: GroupRow) -> Html:
         case Sign.WAITING if row.approval_until is not None:
             return Html(f" until {_short(row.approval_until)}")
         case Sign.HOT:
-            about, name = page_text(row.hot_message or ""), page_text(row.hot or "")
+            about, name = text(row.hot_message or ""), text(row.hot or "")
             return Html(f' <span title="{about}">{name}</span>')
         case Sign.STALLED:
             detail = _count(row.num_stalled, "partition")
         case Sign.UNKNOWN:
             count = f"{row.num_unknown:,} of {_count(row.num_partitions, 'partition')}"
             detail = f"{count}{': ' * bool(row.unknown_facts)}" if row.num_unknown else ""
-            return Html(f" {page_text(detail)}{_clip(row.unknown_facts)}")
+            return Html(f" {text(detail)}{_clip(row.unknown_facts)}")
         case Sign.NOT_FOLLOWED if row.hint is not None:
             return Html(f" {_clip(row.hint.reason)}")
         case Sign.FAILED:
             return Html(f" {_clip(row.decision_reason)}")
-    return Html(f" {page_text(detail)}" if detail else "")
+    return Html(f" {text(detail)}" if detail else "")
 
 
 def evaluation_text(plan: LastPlan, hint: LastHint) -> str | None:

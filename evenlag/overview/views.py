@@ -32,7 +32,6 @@ from evenlag.overview.model import ClusterState, Overview
 from evenlag.overview.page import content_policy, overview_page
 from evenlag.overview.read_cluster import LagHistory, read_cluster
 from evenlag.overview.sources import find_sources
-from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,9 +129,9 @@ def _error_page(status: HTTPStatus, message: str) -> tuple[int, str]:
 
 def message_page(message: str) -> str:
     """Build a page with a message instead of a report."""
-    from evenlag.html.markup import page
+    from evenlag.html.markup import page, text
 
-    body = f'<main class="report"><h1>evenlag</h1><p class="note">{page_text(message)}</p></main>'
+    body = f'<main class="report"><h1>evenlag</h1><p class="note">{text(message)}</p></main>'
     return page("evenlag", body)
 
 

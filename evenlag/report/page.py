@@ -16,7 +16,6 @@ from evenlag.report.sections import (
     policies_section,
     timeline_section,
 )
-from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,16 +43,16 @@ def report_page(
         ("policies", "Candidates compared", policies_section(report)),
         ("plans", "Plans, gates and decisions", plans_section(report)),
     )
-    contents = "".join(f'<li><a href="#{key}">{page_text(title)}</a></li>' for key, title, _ in sections)
+    contents = "".join(f'<li><a href="#{key}">{text(title)}</a></li>' for key, title, _ in sections)
     body = "".join(
-        f'<section aria-labelledby="{key}"><h2 id="{key}">{page_text(title)}</h2>{content}</section>\n'
+        f'<section aria-labelledby="{key}"><h2 id="{key}">{text(title)}</h2>{content}</section>\n'
         for key, title, content in sections
     )
     title = f"{report.group_id} on {report.cluster}"
     noun = "snapshot" if report.num_snapshots == 1 else "snapshots"
     return page(
         f"evenlag: {title}",
-        f'<main class="report"><header><h1>{page_text(title)}</h1>{_verdict(report.verdict)}'
+        f'<main class="report"><header><h1>{text(title)}</h1>{_verdict(report.verdict)}'
         f'<p class="soft">Slots {when(report.since)} to {when(report.until)}, {report.num_snapshots:,} '
         f"{noun}; the last one ended at {when(report.finished_at)}. All times are UTC.</p>"
         f"{_left_out(report)}</header>\n"
@@ -66,8 +65,7 @@ def report_page(
 def _verdict(verdict: Verdict) -> Html:
     rest = " ".join(part for part in (verdict.evaluation, verdict.others) if part)
     return Html(
-        f'<p class="verdict {page_text(verdict.kind)}"><strong>{page_text(verdict.happened)}</strong> '
-        f"{page_text(rest)}</p>"
+        f'<p class="verdict {text(verdict.kind)}"><strong>{text(verdict.happened)}</strong> {text(rest)}</p>'
     )
 
 
@@ -128,7 +126,7 @@ def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
     if link_of is None or len(report.groups) < 2:  # noqa: PLR2004  # there is no other group
         return ""
     items = "".join(
-        f'<li><a href="{page_text(link_of(group.group_id))}"'
+        f'<li><a href="{text(link_of(group.group_id))}"'
         f"{_current(group.group_id, report.group_id)}>{text(group.group_id)}</a> "
         f'<span class="soft">{bounded(group.lag_records, group.lag_bound)} behind</span></li>'
         for group in report.groups[:50]
@@ -140,7 +138,7 @@ def _clusters(shown: str, clusters: Mapping[str, str]) -> str:
     if len(clusters) < 2:  # noqa: PLR2004  # there is no other cluster
         return ""
     items = "".join(
-        f'<li><a href="{page_text(link)}"{_current(name, shown)}>{page_text(name)}</a></li>'
+        f'<li><a href="{text(link)}"{_current(name, shown)}>{text(name)}</a></li>'
         for name, link in clusters.items()
     )
     return f'<nav aria-label="Clusters"><ul>{items}</ul></nav>\n'

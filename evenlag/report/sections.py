@@ -20,7 +20,6 @@ from evenlag.report.charts import (
     timeline_plot,
 )
 from evenlag.report.model import HINT_EVENTS
-from evenlag.safe_text import page_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -277,7 +276,7 @@ def model_warning(error: ModelError | None) -> Html:
     """
     if error is None or not error.is_large:
         return Html("")
-    return Html(f'<p class="note warn">The model is rough here. {page_text(_model_error(error))}</p>')
+    return Html(f'<p class="note warn">The model is rough here. {text(_model_error(error))}</p>')
 
 
 def note(message: str, command: str = "") -> Html:
@@ -285,8 +284,8 @@ def note(message: str, command: str = "") -> Html:
 
     command: Command to show after the message, as plain text; none if empty.
     """
-    code = f"<code>{page_text(command)}</code>" if command else ""
-    return Html(f'<p class="note">{page_text(message)}{code}</p>')
+    code = f"<code>{text(command)}</code>" if command else ""
+    return Html(f'<p class="note">{text(message)}{code}</p>')
 
 
 def _most(rows: Sequence[Sequence[object]]) -> Sequence[Sequence[object]]:
@@ -326,7 +325,7 @@ def _policy_cells(row: Mapping[str, Any]) -> Sequence[object]:
     name = shown_policy(row["policy"])
     is_partly_known = row["unknown_partitions"]
     return (
-        Html(f"{page_text(name)} {badge('best', 'good')}") if row["is_best"] else name,
+        Html(f"{text(name)} {badge('best', 'good')}") if row["is_best"] else name,
         *(
             _bound(duration(row[column]), row["unknown_ages"] or is_partly_known)
             for column in ("p95_time_lag_ms", "max_time_lag_ms")
@@ -417,10 +416,10 @@ def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
     )  # fmt: skip
     rows = [
         (
-            Html(f"<code>{page_text(plan['plan_id'][:12])}</code>"),
+            Html(f"<code>{text(plan['plan_id'][:12])}</code>"),
             when(plan["slot"]),
             badge(plan["status"] or "-", _KIND_BY_STATUS.get(plan["status"] or "", "plain")),
-            Html(f'<span class="whole">{page_text(plan["assignor"])}</span>'),
+            Html(f'<span class="whole">{text(plan["assignor"])}</span>'),
             plan["mode"],
             number(plan["moves"]),
             at_least_of(
