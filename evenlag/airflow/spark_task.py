@@ -230,8 +230,8 @@ def _job_failure(exit_code: int, message: str) -> AirflowException:
     if exit_code not in _HOPELESS_EXIT_CODES:
         return AirflowException(message)
     return AirflowFailException(
-        f"{message}. It is not tried again, because a retry cannot help: exit code {exit_code} (2: a mistake "
-        "in the settings, 4: nothing there)"
+        f"{message}. It is not tried again, because a retry cannot help: exit code {exit_code} (2: usage "
+        "or policy error, 4: not found)"
     )
 
 

@@ -174,7 +174,7 @@ def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -
     message = f"{_HEARTBEAT_KEY} is {timeout_s:g} s, the shortest schedule {min(widths):g} s"
     if timeout_s > min(widths):
         remedy = f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}={max(60, int(min(widths) // 2))}"
-        return [warning(f"{message}: a killed worker stands in the way of more than one run", remedy)]
+        return [warning(f"{message}: a killed worker blocks more than one run", remedy)]
     return [ok(message)]
 
 
@@ -262,7 +262,7 @@ def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
     """Check that each DAG exists (None: it does not) and is not paused."""
     found: list[Finding] = [
         failed(
-            f"{dag_id} is not there",
+            f"{dag_id} does not exist",
             "see airflow.imports; EVENLAG_CONFIG of the DAG processor; --dag-prefix, if make_dags has one",
         )
         for dag_id, paused in states.items()
@@ -273,7 +273,7 @@ def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
         for dag_id, paused in states.items()
         if paused
     ]
-    return found or [ok(f"{len(states)} DAGs are there and not paused")]
+    return found or [ok(f"{len(states)} DAGs exist and are not paused")]
 
 
 def _by_rest(
@@ -321,7 +321,7 @@ def judge_health(answer: Mapping[str, Any], *, needs_triggerer: bool = False) ->
         state = (answer.get(part) or {}).get("status")
         if state != "healthy":
             why = ": no answer to a request for approval arrives" if part == "triggerer" else ""
-            message = f"{part} is {state or 'not there'}{why}"
+            message = f"{part} is {state or 'missing'}{why}"
             found.append(failed(message, f"start it, or look at its log: airflow {_command(part)}"))
     also = " and triggerer" if needs_triggerer else ""
     return found or [ok(f"database, scheduler and DAG processor{also} are healthy")]

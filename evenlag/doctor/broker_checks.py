@@ -66,7 +66,7 @@ def check_answer(servers: Sequence[str]) -> list[Finding]:
     if len(dead) == len(servers):
         return [failed(f"{server}: {reason}", remedy) for server, reason in dead.items()]
     found = [warning(f"{server}: {reason}", remedy) for server, reason in dead.items()]
-    return [*found, ok(f"{len(servers) - len(dead)} of {len(servers)} bootstrap servers take connections")]
+    return [*found, ok(f"{len(servers) - len(dead)} of {len(servers)} bootstrap servers accept connections")]
 
 
 def _each(look: Callable[[str], _Value], servers: Sequence[str]) -> dict[str, _Value]:

@@ -56,13 +56,13 @@ def check_unmatched(loaded: LoadedPolicy, cluster: str, groups: Iterable[str]) -
     used = {id(loaded.policy.rule_of(cluster, group)) for group in names}
     found: list[Finding] = [
         warning(
-            f"rule {number}, {rule.match!r}, holds for none of the {len(names)} groups that are there",
+            f"rule {number}, {rule.match!r}, matches none of the {len(names)} existing groups",
             f"is the name right? evenlag policy explain {rule.match}",
         )
         for number, rule in enumerate(rules, start=1)
         if cluster in (rule.clusters or (cluster,)) and id(rule) not in used
     ]
-    return found or [ok("each rule holds for a group that is there")]
+    return found or [ok("each rule matches an existing group")]
 
 
 def _is_hintable(group: Mapping[str, Any]) -> bool:

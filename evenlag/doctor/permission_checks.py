@@ -142,7 +142,7 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
     if code == _NOT_ALLOWED:
         return [
             failed(
-                f"the topic {name} may not be seen, or is not there and may not be made",
+                f"the topic {name} may not be described, or does not exist and may not be created",
                 grants.line(("CREATE", *_HINT_TOPIC_OPERATIONS), resource),
             )
         ]
@@ -162,15 +162,16 @@ def _may_create(view: KafkaView, grants: Grants) -> list[Finding]:
         view.client.create_topics({name: new_topic(view.settings)}, validate_only=True)
     except kafka.errors.AuthorizationError:
         line = grants.line(("CREATE", *_HINT_TOPIC_OPERATIONS), f"--topic {name}")
-        return [failed(f"the topic {name} is not there and evenlag may not make it", line)]
+        return [failed(f"the topic {name} does not exist and evenlag may not create it", line)]
     except kafka.errors.KafkaError as error:
         return [
             failed(
-                f"the topic {name} is not there, and the brokers would not make it: {type(error).__name__}",
-                "correct hint_topic_partitions and hint_topic_replication_factor, or make it by hand",
+                f"the topic {name} does not exist, and the brokers refuse to create it: "
+                f"{type(error).__name__}",
+                "correct hint_topic_partitions and hint_topic_replication_factor, or create it manually",
             )
         ]
-    return [ok(f"the topic {name} is not there; the first publishing may make it")]
+    return [ok(f"the topic {name} does not exist; the first publishing may create it")]
 
 
 def _check_transactional_id(view: KafkaView) -> list[Finding]:

@@ -78,11 +78,11 @@ def check_rules(loaded: LoadedPolicy) -> list[Finding]:
             line = loaded.line_of("groups", number)
             where = f" (line {line})" if line else ""
             message = (
-                f"rule {number + 1}, {rule.match!r}{where}, never holds: rule {shadow + 1}, "
+                f"rule {number + 1}, {rule.match!r}{where}, never applies: rule {shadow + 1}, "
                 f"{rules[shadow].match!r}, comes first and matches all of it"
             )
-            found.append(warning(message, f"put it before rule {shadow + 1}, or take it out"))
-    return found or [ok(f"{len(rules)} rules, each of which can hold")]
+            found.append(warning(message, f"put it before rule {shadow + 1}, or remove it"))
+    return found or [ok(f"{len(rules)} rules, each of which can apply")]
 
 
 def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:

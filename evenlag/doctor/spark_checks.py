@@ -173,7 +173,7 @@ def _check_python(environ: Mapping[str, str]) -> list[Finding]:
     if command is None:
         if (master := find_master(environ)) is not None and not master.startswith("local"):
             return [skipped(f"{given} is not on this machine; the workers of {master} may have it")]
-        return [failed(f"PYSPARK_PYTHON names {given}, which is not there", "correct it, or take it away")]
+        return [failed(f"PYSPARK_PYTHON names {given}, which does not exist", "correct it, or remove it")]
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     done = subprocess.run(
         [command, "-c", code], capture_output=True, text=True, check=False, timeout=_PROCESS_TIMEOUT_S
@@ -209,16 +209,18 @@ def check_master(environ: Mapping[str, str]) -> list[Finding]:
     if master is None:
         return [skipped(f"neither {CONNECTION_VARIABLE} nor EVENLAG_SPARK_MASTER is set here")]
     if not master.startswith("spark://"):
-        return [ok(f"{master}: there is no port to knock at")]
+        return [ok(f"{master}: it has no port to check")]
     servers = master.removeprefix("spark://").split(",")
     reasons = {server: why_unreachable(server) for server in servers}
     dead = [f"{server}: {reason}" for server, reason in reasons.items() if reason is not None]
     if len(dead) == len(servers):
         return [
-            failed(f"no Spark master takes connections ({'; '.join(dead)})", "start it, or correct the host")
+            failed(
+                f"no Spark master accepts connections ({'; '.join(dead)})", "start it, or correct the host"
+            )
         ]
     found: list[Finding] = [warning(one, "start it: it stands by for the other") for one in dead]
-    return [*found, ok(f"{master} takes connections")]
+    return [*found, ok(f"{master} accepts connections")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,5 +353,5 @@ def judge_check(name: str, exit_code: int, output: str) -> list[Finding]:
     if exit_code == 0:
         return [ok(f"{name}: {last or 'it answers'}")]
     if "No module named" in last:
-        return [skipped(f"{name} takes connections; {last} here, so its version and code are not checked")]
+        return [skipped(f"{name} accepts connections; {last} here, so its version and code are not checked")]
     return [failed(f"{name}: {last}", "restart the server with the version of evenlag that runs the jobs")]

@@ -96,7 +96,9 @@ def judge_hint_topic(
 def _check_hint_topic(view: KafkaView) -> list[Finding]:
     name, topic = view.settings.hint_topic, view.hint_topic
     if topic.get("error_code"):
-        return [skipped(f"the topic {name} is not there, or may not be seen: see permissions.hint_topic")]
+        return [
+            skipped(f"the topic {name} does not exist, or may not be described: see permissions.hint_topic")
+        ]
     settings = view.settings_of_topic(_TOPIC_SETTINGS)
     partitions = topic["partitions"]
     replicas = min(len(part["replica_nodes"]) for part in partitions)

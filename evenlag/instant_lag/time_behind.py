@@ -112,7 +112,7 @@ class TimePoints:
             asked, at = self._next_moments(row, position, now_ms)
             if not len(asked):
                 return
-            offset, written_at = _look_up(calls, partitions, asked, at)
+            offset, written_at = _offsets_at(calls, partitions, asked, at)
             # Without a record as young as the moment, the next record is the one after the end.
             offset = np.where(offset == _NEVER, self._offset[asked, -1], offset)
             if not (offset >= 0).any():
@@ -212,7 +212,7 @@ class TimePoints:
         return asked, np.maximum(now_ms - age[order[first]], 0).astype(np.int64)
 
 
-def _look_up(
+def _offsets_at(
     calls: BrokerCalls, partitions: Partitions, rows: NDArray[np.int64], at_ms: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """First record of each partition that is no older: its offset, and when it was written.

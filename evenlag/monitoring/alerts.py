@@ -191,7 +191,7 @@ def _find_faults(
 
 
 def _rejected(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> list[Fault]:
-    wanted = [*_of(snapshot), ("snapshot_id", "=", snapshot["snapshot_id"])]
+    wanted = [*_of_day(snapshot), ("snapshot_id", "=", snapshot["snapshot_id"])]
     failed = reader.read(
         GATE_RESULTS,
         columns=["group_id", "plan_id", "gate", "message"],
@@ -250,11 +250,11 @@ def _is_published(loaded: LoadedPolicy, cluster: str, group_id: str) -> bool:
 
 
 def _is_decided(reader: LakeReader, snapshot: Mapping[str, Any]) -> bool:
-    wanted = [*_of(snapshot), ("step", "=", "decide"), ("snapshot_id", "=", snapshot["snapshot_id"])]
+    wanted = [*_of_day(snapshot), ("step", "=", "decide"), ("snapshot_id", "=", snapshot["snapshot_id"])]
     return bool(reader.read(RUNS, columns=["run_id"], filters=wanted).num_rows)
 
 
-def _of(snapshot: Mapping[str, Any]) -> list[Filter]:
+def _of_day(snapshot: Mapping[str, Any]) -> list[Filter]:
     return [("cluster", "=", snapshot["cluster"]), ("day", "=", snapshot["day"])]
 
 

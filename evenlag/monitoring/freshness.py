@@ -57,12 +57,12 @@ def read_freshness(
     schedules: Cron expression by cluster; None: manual runs.
     """
     return [
-        _judge(name, reader.latest_snapshot(name), schedule, now, max_age_s)
+        _freshness(name, reader.latest_snapshot(name), schedule, now, max_age_s)
         for name, schedule in sorted(schedules.items())
     ]
 
 
-def _judge(
+def _freshness(
     cluster: str,
     row: Mapping[str, Any] | None,
     schedule: str | None,

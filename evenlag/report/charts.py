@@ -136,9 +136,9 @@ def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark]
     def draw(size: Size) -> Any:
         figure, axes = new_figure(size)
         axes.plot(observed.at, _values(observed.lag_records), color=INK, linewidth=3.4, zorder=1.9)
-        lone = _lone_places(observed.lag_records)
+        isolated = _isolated_points(observed.lag_records)
         axes.plot(
-            [observed.at[place] for place in lone], [observed.lag_records[place] for place in lone],
+            [observed.at[place] for place in isolated], [observed.lag_records[place] for place in isolated],
             color=INK, marker="o", markersize=6, linestyle="none", zorder=1.9,
         )  # fmt: skip
         for number, (each, style) in enumerate(zip(replayed, styles, strict=True)):
@@ -222,7 +222,7 @@ def _lag_label(observed: Series, replayed: Sequence[Series]) -> str:
     return label + (f"; replayed: {', '.join(tops)}." if replayed else ".")
 
 
-def _lone_places(points: Sequence[int | None]) -> list[int]:
+def _isolated_points(points: Sequence[int | None]) -> list[int]:
     """Positions of known points without a known neighbor: no line can be drawn there."""
     known = [False, *(point is not None for point in points), False]
     return [

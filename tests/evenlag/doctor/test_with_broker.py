@@ -73,7 +73,7 @@ groups:
             assert checks[name]["result"] == "ok", checks[name]
         assert broker.cluster_id in finding(checks["brokers.cluster_id"])
         assert "lasts until" in finding(checks["brokers.certificate"])
-        assert "the first publishing may make it" in finding(checks["permissions.hint_topic"])
+        assert "the first publishing may create it" in finding(checks["permissions.hint_topic"])
         assert checks["topics.auto_create"]["result"] == "ok"
         assert checks["brokers.clock"]["result"] in {"ok", "warning"}, checks["brokers.clock"]
         assert set(admin.list_topics()) == before, "looking makes no topic"
