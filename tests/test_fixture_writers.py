@@ -16,7 +16,7 @@ import pytest
 from evenlag.errors import LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
-from evenlag.lake.tables import LAG, PLAN_ASSIGNMENTS, PLAN_EVENTS, TABLES
+from evenlag.lake.tables import LAG, OWNERSHIP, PLAN_EVENTS, TABLES
 from evenlag.lake.writer import append_once
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support import spark_tables
@@ -95,32 +95,32 @@ def test_a_write_by_another_writer_is_found(source: str, found: list[str]) -> No
 
 def test_each_kind_of_table_is_refused_by_the_other_writer(spark: SparkSession, tmp_path: Path) -> None:
     event = HEAD | {"plan_id": "p", "group_id": "g", "event": "PUBLISHED", "actor": "publisher"}
-    moved = HEAD | {"plan_id": "p", "group_id": "g", "topic": "t", "partition": 1, "moved": True}
+    lag = HEAD | {"group_id": "g", "topic": "t", "partition": 1, "stalled": True}
     spark_tables.write_rows(tmp_path, PLAN_EVENTS, [event])
-    spark_tables.write_rows(tmp_path, PLAN_ASSIGNMENTS, [moved])
+    spark_tables.write_rows(tmp_path, LAG, [lag])
     assert engines(tmp_path, PLAN_EVENTS.name) == {"delta-rs"}
-    assert engines(tmp_path, PLAN_ASSIGNMENTS.name) == {"Apache-Spark"}
+    assert engines(tmp_path, LAG.name) == {"Apache-Spark"}
     with pytest.raises(RuntimeError, match="not written by Spark but by the direct writer"):
         spark_tables.update_rows(tmp_path, PLAN_EVENTS, {"actor": "'x'"}, "true")
     with pytest.raises(LakeError, match="not written by Spark"):
         Lake(spark, str(tmp_path)).append(PLAN_EVENTS, frame(spark, PLAN_EVENTS, [event]))
     with pytest.raises(LakeError, match="written by Spark only"):
-        append_once(str(tmp_path), PLAN_ASSIGNMENTS, [moved], None)
+        append_once(str(tmp_path), LAG, [lag], None)
     spark_tables.use_session(None)
     try:
         with pytest.raises(RuntimeError, match="ask for the fixture `spark`"):
-            spark_tables.write_rows(tmp_path, PLAN_ASSIGNMENTS, [moved])
+            spark_tables.write_rows(tmp_path, LAG, [lag])
     finally:
         spark_tables.use_session(spark)
 
 
 def test_a_test_s_table_is_like_a_job_s(spark: SparkSession, tmp_path: Path) -> None:
-    row = HEAD | {"plan_id": "p", "group_id": "g", "topic": "t", "partition": 1, "moved": True}
+    row = HEAD | {"group_id": "g", "topic": "t", "partition": 1, "stalled": True}
     by_test, by_job = tmp_path / "test", tmp_path / "job"
     for _ in range(2):
-        spark_tables.write_rows(by_test, PLAN_ASSIGNMENTS, [row])
-        Lake(spark, str(by_job)).append(PLAN_ASSIGNMENTS, frame(spark, PLAN_ASSIGNMENTS, [row]))
-    files = [read_table_files(LakeReader(str(root)), PLAN_ASSIGNMENTS) for root in (by_test, by_job)]
+        spark_tables.write_rows(by_test, LAG, [row])
+        Lake(spark, str(by_job)).append(LAG, frame(spark, LAG, [row]))
+    files = [read_table_files(LakeReader(str(root)), LAG) for root in (by_test, by_job)]
     shown = [
         (found.types, found.properties, found.protocol, found.num_files, found.num_rows, found.version)
         for found in files
@@ -129,18 +129,18 @@ def test_a_test_s_table_is_like_a_job_s(spark: SparkSession, tmp_path: Path) -> 
     assert shown[0] == shown[1]
     assert statistics(by_test) == statistics(by_job)
     # What deltalake's reader stumbles over: Spark keeps no smallest and largest BOOLEAN.
-    assert "moved" not in statistics(by_test)[0]["minValues"]
+    assert "stalled" not in statistics(by_test)[0]["minValues"]
 
 
 def test_writes_that_come_together_are_one_commit_each(spark: SparkSession, tmp_path: Path) -> None:
     with spark_tables.together(spark):
         for partition in range(3):
             spark_tables.write_rows(tmp_path, LAG, [HEAD | {"topic": "t", "partition": partition}])
-        spark_tables.write_rows(tmp_path, PLAN_ASSIGNMENTS, [HEAD | {"partition": 7}])
+        spark_tables.write_rows(tmp_path, OWNERSHIP, [HEAD | {"partition": 7}])
         assert not list(tmp_path.iterdir())
     reader = LakeReader(str(tmp_path))
     assert sorted(reader.read(LAG)["partition"].to_pylist()) == [0, 1, 2]
-    assert reader.read(PLAN_ASSIGNMENTS)["partition"].to_pylist() == [7]
+    assert reader.read(OWNERSHIP)["partition"].to_pylist() == [7]
     assert len(list((tmp_path / LAG.name / "_delta_log").glob("*.json"))) == 1
 
 
@@ -152,7 +152,7 @@ def engines(root: Path, table: str) -> set[str]:
 
 def statistics(root: Path) -> list[dict[str, Any]]:
     """Return the statistics of a table's files, as its log has them."""
-    actions = log(root, PLAN_ASSIGNMENTS.name)
+    actions = log(root, LAG.name)
     return [json.loads(action["add"]["stats"]) for action in actions if "add" in action]
 
 

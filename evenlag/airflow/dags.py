@@ -452,7 +452,7 @@ def _table_maintenance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
 
     1. it downsamples old days to one snapshot of lag per hour (`raw_days`), after the audit has processed
        them,
-    2. it removes rows of unfinished snapshots and plans (`orphan_days`),
+    2. it removes rows of unfinished snapshots (`orphan_days`),
     3. it compacts past days, sorted by group (`target_file_mb`), but not the current day,
     4. it deletes replaced files (`vacuum_days`),
     5. it checks every table; the results are rows of `table_health`, which alerts use.

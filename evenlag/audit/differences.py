@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 from evenlag.audit.enums import Certainty, OwnerChange
@@ -16,6 +16,7 @@ from evenlag.audit.owners import (
     overlapping,
     snapshots_around,
 )
+from evenlag.audit.rebalances import compare_members
 from evenlag.enums import OwnershipState
 from evenlag.errors import NothingThereError
 from evenlag.formatting import moment
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
     from evenlag.audit.owners import Partition
     from evenlag.audit.period import AuditedPeriod
+
+    # Position of the first snapshot that shows it, and new member id by old one.
+    _Returns = Sequence[tuple[int, Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +111,16 @@ def diff(period: AuditedPeriod, since: datetime, until: datetime) -> list[dict[s
         for end in ends
         for place in range(end.first, end.last + 1)
     }
+    returns = _returns(period.memberships)
     partitions = sorted({*ends[0].rows, *ends[1].rows}, key=lambda each: (each[0], each[2], each[1] or ""))
-    return [row for each in partitions if (row := _compare(each, ends, alive)) is not None]
+    return [row for each in partitions if (row := _compare(each, ends, alive, returns)) is not None]
 
 
 def _compare(
-    partition: Partition, ends: tuple[_End, _End], alive: Mapping[int, set[str]]
+    partition: Partition, ends: tuple[_End, _End], alive: Mapping[int, set[str]], returns: _Returns
 ) -> dict[str, Any] | None:
     old, new = (end.candidates(partition) for end in ends)
-    changes = {_change(one, other, alive) for one, other in product(old, new)}
+    changes = {_change(one, other, alive, returns) for one, other in product(old, new)}
     if changes == {None}:
         return None
     topic, topic_id, number = partition
@@ -136,7 +141,9 @@ def _compare(
     return row
 
 
-def _change(old: _Candidate, new: _Candidate, alive: Mapping[int, set[str]]) -> OwnerChange | None:
+def _change(
+    old: _Candidate, new: _Candidate, alive: Mapping[int, set[str]], returns: _Returns
+) -> OwnerChange | None:
     if not old.rows or not new.rows:
         return OwnerChange.ADDED if new.rows else OwnerChange.REMOVED if old.rows else None
     if OwnershipState.UNKNOWN in {old.state, new.state}:
@@ -149,7 +156,28 @@ def _change(old: _Candidate, new: _Candidate, alive: Mapping[int, set[str]]) -> 
         return OwnerChange.PLACED
     stayed = alive[old.place] & alive[new.place]
     came_back = is_same_client(old.rows[0], new.rows[0]) and not stayed & {*old.members, *new.members}
+    if not came_back:
+        # Where clients' names were removed.
+        came_back = _names_at(old, new.place, returns) == new.members
     return OwnerChange.RETURNED if came_back else OwnerChange.MOVED
+
+
+def _returns(memberships: pa.Table) -> _Returns:
+    """Return which clients had another member id in a known interval than in the known one before it."""
+    known = memberships.filter(memberships["is_known"]).sort_by(FIRST_INDEX).to_pylist()
+    return [
+        (new[FIRST_INDEX], compare_members(old["members"], new["members"], old["returned"]).bounced)
+        for old, new in pairwise(known)
+    ]
+
+
+def _names_at(candidate: _Candidate, place: int, returns: _Returns) -> list[str]:
+    """Return the member ids that a candidate's owners had in a later snapshot, if they returned by then."""
+    names = candidate.members
+    for returned_at, pairs in returns:
+        if candidate.place < returned_at <= place:
+            names = [pairs.get(name, name) for name in names]
+    return sorted(names)
 
 
 def _alive_at(memberships: pa.Table, place: int) -> set[str]:

@@ -78,7 +78,6 @@ def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
         columns=["plan_id", "topic_id", "partition", "owner_after_key"],
         filters=[*filters, ("day", "in", days), ("plan_id", "in", list(by_plan))],
     )
-    # The id of a plan is the hash of its payload: every attempt at it gives a partition the same owner.
     for row in rows.to_pylist():
         if row["owner_after_key"] is not None:
             by_plan[row["plan_id"]].holders[row["topic_id"], row["partition"]] = row["owner_after_key"]

@@ -22,6 +22,7 @@ from evenlag.cli.options import (
 )
 from evenlag.context import find_cluster, find_lake
 from evenlag.errors import NothingThereError
+from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,13 +168,12 @@ def owner(
     as_json: JsonOption = False,
 ) -> None:
     """Show who owned a group's partitions at a moment, and how certain that is."""
-    from evenlag.audit.known_names import check_partitions
     from evenlag.audit.owners import group_around, owners_at
     from evenlag.cli.tables.owners import owner_table
 
     _, period = _read(lake, config, cluster, (at, at), group, max_gap)
     around = group_around(period, period.until)
-    rows = check_partitions(group, owners_at(period, period.until), topic, partition)
+    rows = _check_partitions(group, owners_at(period, period.until), topic, partition)
     if _answer(period, rows, export, as_json=as_json, at=period.until, group=around, partitions=rows):
         return
     console().print(owner_table(period, around, rows, limit))
@@ -331,3 +331,23 @@ def build(
     console().print(f"Audited {name}: {days}" if days else f"The audit of {name} is up to date")
     if audited["left_from"]:
         console().print(f"The days from {audited['left_from']} on are left: the next run continues")
+
+
+def _check_partitions(
+    group: str, rows: Sequence[dict[str, Any]], topic: str | None, partition: int | None
+) -> list[dict[str, Any]]:
+    """Filter the partitions of a group by topic and number."""
+    topics = {row["topic"] for row in rows}
+    if topic is not None and topic not in topics:
+        raise NothingThereError(
+            f"the group {group!r} has no topic {topic!r} at that moment{did_you_mean(topic, topics)}"
+        )
+    of_topic = [row for row in rows if topic in {None, row["topic"]}]
+    found = [row for row in of_topic if partition in {None, row["partition"]}]
+    if partition is not None and not found:
+        highest = max((row["partition"] for row in of_topic), default=None)
+        what = f"the group {group!r} has no partition {partition:,}"
+        where = "" if topic is None else f" of {topic!r}"
+        known = "no partition at all" if highest is None else f"the highest is {highest:,}"
+        raise NothingThereError(f"{what}{where} at that moment; {known}")
+    return found

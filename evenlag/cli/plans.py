@@ -136,8 +136,7 @@ def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> 
 
 def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> None:
     from evenlag.enums import GroupType
-    from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_EVALUATIONS
-    from evenlag.planning.plan_attempts import read_assignments
+    from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
 
     # The outcome is based on a later snapshot, possibly of another day.
     wanted: list[Filter] = [
@@ -149,7 +148,7 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     gates = reader.read(
         GATE_RESULTS, columns=[name for name in GATE_RESULTS.column_names if name != "seal"], filters=wanted
     ).to_pylist()
-    rows = read_assignments(reader, [plan]).drop_columns(["attempt_id"])
+    rows = reader.read(PLAN_ASSIGNMENTS, filters=[*wanted, ("day", "=", plan["day"])])
     moves = (
         rows.filter(rows["moved"]).sort_by([("topic", "ascending"), ("partition", "ascending")]).to_pylist()
     )

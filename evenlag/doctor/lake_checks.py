@@ -58,7 +58,7 @@ def lake_checks(reader: LakeReader, policy: Policy | None, *, probe_writes: bool
 
 
 def _check_log_store(reader: LakeReader, policy: Policy | None) -> list[Finding]:
-    from evenlag.lake.log_store import log_store_conf, log_store_problem, spark_defaults, writing_drivers
+    from evenlag.lake.spark_storage import log_store_conf, log_store_problem, spark_defaults, writing_drivers
 
     root = reader.paths.root
     if find_remote(os.environ) is not None:

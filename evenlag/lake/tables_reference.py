@@ -23,8 +23,8 @@ root. This page is generated from `evenlag/lake/tables/` by `python -m evenlag.l
 - Timestamps are UTC. Units are part of the name: `_ms`, `_records`, `_records_per_s`.
 - {by_day} are partitioned by `cluster` and `day`, all other tables by `cluster` and `month`. Filter by
   `cluster` and `day`: both prune files.
-- Use a snapshot's rows only if `snapshots` has its marker, and a plan's rows only if `plans` has its head,
-  with the same `attempt_id` or null. Other rows are from a run that was killed.
+- Use rows of `offsets`, `commits`, `members` and `lag` only if `snapshots` has their marker: others are from
+  a run that was killed. All other tables have each row once.
 - The jobs enforce `NOT NULL`. For Spark every column is nullable. New versions only
   [add nullable columns](upgrade.md).
 - *Kept* is the [retention](how-to/maintain-the-lake.md) by `maintenance` of the policy.

@@ -5,8 +5,8 @@ create, and it carries Delta transaction ids (as Spark's ``txnAppId``), which na
 two concurrent commits with an id in common, ``deltalake`` refuses the second one.
 
 ``deltalake`` compares ids with the commits since the version that the writer opened. For earlier ones the id
-is looked up in the log, or the table is read after it was opened (:mod:`evenlag.lake.guarded_append`). Ids
-expire after :data:`~evenlag.lake.table_properties.TRANSACTION_DAYS`; for older days the table's key decides.
+is looked up in the log, or the table is read after it was opened (:func:`append_guarded`). Ids expire after
+:data:`~evenlag.lake.table_properties.TRANSACTION_DAYS`; for older days the table's key decides.
 
 ``deltalake`` does not compare the ids of two writers that create a table, so a table is created by a commit
 of its own, which only one writer can make.
@@ -16,30 +16,36 @@ from __future__ import annotations
 
 import time
 import uuid
+from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeError
 from evenlag.lake.arrow_schema import arrow_schema, stored_schema
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
 from evenlag.lake.delta_log import check_log_is_there, open_log
-from evenlag.lake.expired_repeats import without_expired_repeats
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.schema_evolution import log_types, missing_columns, refuse_unknown
-from evenlag.lake.table_properties import wanted_properties
+from evenlag.lake.table_properties import TRANSACTION_DAYS, wanted_properties
+from evenlag.lake.tables import CLUSTER_AND_DAY
 from evenlag.lake.tables.month_partitions import with_month
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import date
 
     import pyarrow as pa
 
     from evenlag.lake.tables import Table
 
+    Rows = Sequence[Mapping[str, Any]]
+
+
 # The same as Spark's writes use: an increasing version would drop late writes.
 _TRANSACTION_VERSION: Final = 1
 
 
-class DeltaRsWriter:
+class DirectWriter:
     """Writes one table.
 
     root: Root folder of the lake, as in the policy.
@@ -80,6 +86,26 @@ class DeltaRsWriter:
 
         return retry_on_conflict(attempt)
 
+    def append_parts(self, day: date, read: Callable[[], Iterable[pa.Table]], app_id: str) -> bool:
+        """Append rows of a day in one commit, with one part of them in memory. Idempotent, as :meth:`append`.
+
+        read: Returns the rows, in parts; called again after a conflict. deltalake consumes them in a thread
+            of its own, in which deltalake cannot be used.
+        """
+        import pyarrow as pa
+
+        def attempt() -> bool:
+            parts: Iterable[pa.Table] = map(self._conform, read())
+            if _may_have_expired(day):
+                parts = [without_expired_repeats(self.lake, self.table, part) for part in parts]
+            batches = chain.from_iterable(part.to_batches() for part in parts)
+            schema = stored_schema(self.table)
+            return self._append(
+                pa.RecordBatchReader.from_batches(schema, batches), f"{app_id}/{self.table.name}"
+            )
+
+        return retry_on_conflict(attempt)
+
     def _conform(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
         """Convert rows to the contract's columns and types, and add their partition."""
         import pyarrow as pa
@@ -91,7 +117,7 @@ class DeltaRsWriter:
         refuse_unknown(self.table, {name for row in rows for name in row})
         return with_month(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), self.table)
 
-    def _append(self, data: pa.Table, name: str) -> bool:
+    def _append(self, data: pa.Table | pa.RecordBatchReader, name: str) -> bool:
         """Append rows in one commit; False if the transaction id is in the log."""
         delta = self.open()
         with write_errors(self.lake.paths, self.table):
@@ -113,7 +139,7 @@ class DeltaRsWriter:
         """
         self._commit(delta, self._conform(rows), names)
 
-    def _commit(self, delta: Any, data: pa.Table, names: Iterable[str]) -> None:
+    def _commit(self, delta: Any, data: pa.Table | pa.RecordBatchReader, names: Iterable[str]) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         # Without the time, an id would never expire.
@@ -167,4 +193,65 @@ def append_once(
     """
     if not len(rows):
         return False
-    return DeltaRsWriter(root, table).append(rows, app_id)
+    return DirectWriter(root, table).append(rows, app_id)
+
+
+def without_expired_repeats(lake: LakeReader, table: Table, data: pa.Table) -> pa.Table:
+    """Remove the rows that an earlier write has written, where its transaction id may have expired.
+
+    No row is written before its day begins, so until ``TRANSACTION_DAYS`` later the log has the write's id.
+
+    Returns the rows that are not in the table; all rows if none is of such an old day.
+    """
+    import pyarrow.compute as pc
+
+    days = pc.unique(data["day"]).to_pylist()
+    if not days or not _may_have_expired(min(days)):
+        return data
+    key = list(dict.fromkeys([*CLUSTER_AND_DAY, *table.key]))
+    # The first column of the key keeps the answer small; in some tables a day has millions of rows.
+    bounds = {*CLUSTER_AND_DAY, table.key[0]}
+    filters = [(name, "in", pc.unique(data[name]).to_pylist()) for name in key if name in bounds]
+    found = lake.read(table, columns=key, filters=filters)
+    known = set(zip(*(found[name].to_pylist() for name in key), strict=True))
+    keys = zip(*(data[name].to_pylist() for name in key), strict=True)
+    return data.filter([one not in known for one in keys])
+
+
+def _may_have_expired(day: date) -> bool:
+    """Whether the log may have lost the transaction ids of rows of a day."""
+    # A day earlier, as clocks of two machines differ.
+    return day <= datetime.now(UTC).date() - timedelta(days=TRANSACTION_DAYS - 1)
+
+
+def append_guarded(
+    root: str, table: Table, choose: Callable[[], Rows], guard_of: Callable[[Mapping[str, Any]], str]
+) -> Rows:
+    """Append the rows that are chosen by the lake's content, in one commit; choose again after a conflict.
+
+    Each row has a guard, a transaction id that names what its writers must not decide at the same time, such
+    as a plan or a group. The table is opened, then the rows are chosen, then they are committed on the opened
+    version: refused if another writer has committed one of the guards since. So no row is chosen by content
+    that is older than the last commit of its guard. A guard is compared and not looked up, so its expiry
+    changes nothing, and it is in the log once, however often it is used.
+
+    Returns the rows that were appended. Empty if there were none to append; also if the store answered an
+    append that it had made with an error, and the repeat found its rows.
+    table: The table; its writer must be ``direct``.
+    choose: Reads the lake and returns the rows to append; called again after a conflict. What it raises
+        ends the append.
+    guard_of: The guard of a row: all writers that must not decide beside each other use the same one.
+    """
+    writer = DirectWriter(root, table)
+
+    def attempt() -> Rows:
+        # Opened before the rows are chosen, and never created after: an id is compared only with the
+        # commits after this version.
+        delta = writer.open()
+        rows = choose()
+        if rows:
+            guards = sorted({f"{guard_of(row)}/{table.name}" for row in rows})
+            writer.commit(delta, rows, guards)
+        return rows
+
+    return retry_on_conflict(attempt)

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 # The same in all rows of a plan: the head has them, too.
 SHARED_COLUMNS: Final = ("cluster", "day", "snapshot_id", "plan_id", "group_id")
-# Nor the attempt, which is random: every attempt at a plan has the same hash.
 _HASHED: Final = sorted(
-    (column for column in PLAN_ASSIGNMENTS.columns if column.name not in {*SHARED_COLUMNS, "attempt_id"}),
+    (column for column in PLAN_ASSIGNMENTS.columns if column.name not in SHARED_COLUMNS),
     key=lambda column: column.name,
 )
 _ORDER: Final = [(name, "ascending") for name in ("topic_id", "partition", "topic", "owner_after")]
@@ -44,3 +43,16 @@ def hash_assignments(rows: pa.Table) -> str:
     options = csv.WriteOptions(quoting_style="all_valid", delimiter=",")
     csv.write_csv(own.sort_by(_ORDER).select(names), text, options)
     return hashlib.sha256(f"plan assignments v1 {own.num_rows}\n".encode() + text.getvalue()).hexdigest()
+
+
+def hash_plans(rows: pa.Table) -> dict[str, str]:
+    """Hash the partitions of several plans.
+
+    Returns as :func:`hash_assignments`, by plan id.
+    """
+    rows = rows.sort_by("plan_id")
+    found, start = {}, 0
+    for part in rows["plan_id"].combine_chunks().value_counts().to_pylist():
+        found[part["values"]] = hash_assignments(rows.slice(start, part["counts"]))
+        start += part["counts"]
+    return found

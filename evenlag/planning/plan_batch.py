@@ -55,7 +55,6 @@ class PlanContext:
 
     cluster, kafka_cluster_id: Name in the policy, id from the brokers.
     finished_at: End time of that snapshot: the time of all decisions from it.
-    attempt_id: Names the rows of plans that an attempt writes; the step sets it for each attempt.
     history: By group id; a group that is missing has none.
     log: How executors log, and with which fields; None: they do not.
     """
@@ -69,7 +68,6 @@ class PlanContext:
     day: date
     finished_at: datetime
     run_id: str
-    attempt_id: str | None = None
     history: Mapping[str, GroupHistory] = field(default_factory=dict)
     log: WorkerLog | None = None
 
@@ -354,7 +352,7 @@ def _plan_apart(lag: pa.Table, members: pa.Table, context: PlanContext, error: E
 
 
 # The same in every row of a run: Spark adds them where a row needs them.
-SHARED: Final = ("cluster", "day", "snapshot_id", "slot", "run_id", "policy_hash", "attempt_id")
+SHARED: Final = ("cluster", "day", "snapshot_id", "slot", "run_id", "policy_hash")
 
 
 def _planned_table() -> Table:

@@ -151,7 +151,7 @@ class MaintenanceSettings(SettingsModel):
         default=3,
         ge=3,
         le=365,
-        description="age at which rows of unfinished snapshots and plans are deleted; null: never",
+        description="age at which rows of unfinished snapshots are deleted; null: never",
     )
     vacuum_days: int | None = Field(
         default=7, ge=7, le=365, description="how long replaced files are kept; null: permanently"

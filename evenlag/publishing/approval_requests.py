@@ -12,9 +12,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import RequestState
-from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import APPROVAL_REQUESTS
+from evenlag.lake.writer import append_guarded
 from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import VerifiedPlan, oldest_day, read_plans
 from evenlag.publishing.waiting_plans import NotWaitingError, check_waiting, read_plan

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
-from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.tables import PLAN_EVENTS
+from evenlag.lake.writer import append_guarded
 from evenlag.publishing.answers.actors import PUBLISHER_ACTOR, TIME_LIMIT, check_may_decide
 from evenlag.publishing.approval_requests import check_deadline
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
-from evenlag.lake.writer import append_once
+from evenlag.lake.writer import append_guarded, append_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +62,7 @@ def append_plan_events(root: str, events: Sequence[PlanEventRow], once: str | No
 
     once: A transaction id for all of them, if every attempt to write them has the same events, e.g.
         ``proposed/orders/<snapshot>``: one id in the log instead of one per plan. Without it each plan is a
-        guard (:mod:`evenlag.lake.guarded_append`).
+        guard (:mod:`evenlag.lake.writer`).
     """
     if not events:
         return 0

@@ -151,8 +151,7 @@ def read_change(
     """
     import pyarrow.compute as pc
 
-    from evenlag.lake.tables import OUTCOMES
-    from evenlag.planning.plan_attempts import read_assignments
+    from evenlag.lake.tables import OUTCOMES, PLAN_ASSIGNMENTS
 
     by_slot = lag.sort_by("slot")["snapshot_id"].to_pylist()
     readable, newest = set(by_slot), by_slot[-1]
@@ -172,7 +171,8 @@ def read_change(
         read_at = max(scope.read_at[name] for name in readable)
         return LagChange(members, read_at, unknown_before=_unknown(before)) if members else None
     wanted = [*scope.filters(days_after=1), ("plan_id", "=", plan["plan_id"])]
-    planned = read_assignments(scope.reader, [plan], _PLANNED_COLUMNS)
+    of_plan: list[Filter] = [(name, "=", plan[name]) for name in ("cluster", "day", "plan_id")]
+    planned = scope.reader.read(PLAN_ASSIGNMENTS, columns=_PLANNED_COLUMNS, filters=of_plan)
     outcome = next(iter(scope.reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
     rows, alive = of_snapshot(plan["snapshot_id"])
     before, predicted = (_lag_by_member(each, alive, names) for each in (rows, _as_planned(rows, planned)))

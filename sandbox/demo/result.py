@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLANS, SNAPSHOTS
-from evenlag.planning.plan_attempts import read_assignments
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,7 +144,8 @@ class DemoLake:
         return [("cluster", "=", self._cluster), ("group_id", "=", self._group_id)]
 
     def _assignments(self, head: Mapping[str, Any]) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = read_assignments(self._reader, [head]).to_pylist()
+        of_plan = [(name, "=", head[name]) for name in ("cluster", "day", "plan_id")]
+        rows: list[dict[str, Any]] = self._reader.read(PLAN_ASSIGNMENTS, filters=of_plan).to_pylist()
         return rows
 
     def _names(self, snapshot_id: str) -> dict[str, str]:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evenlag.lake.tables import PLAN_ASSIGNMENTS, SNAPSHOT_TABLES, TABLES
+from evenlag.lake.tables import SNAPSHOT_TABLES, TABLES
 from evenlag.lake.tables.month_partitions import end_of_part
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
-from spark_jobs.maintenance.orphans import markers, unfinished_snapshots, unnamed_attempts
+from spark_jobs.maintenance.orphans import markers, unfinished_snapshots
 from spark_jobs.runtime.session import temporary_conf
 from spark_jobs.runtime.sql_text import part_condition
 
@@ -92,9 +92,6 @@ def _when(table: Table, start: date) -> str:
 
 def _num_unfinished(work: MaintenanceRun, table: Table, files: TableFiles, part: tuple[str, date]) -> int:
     cluster, start = part
-    if table == PLAN_ASSIGNMENTS:
-        alone = unfinished_snapshots(files, cluster, start)
-        return sum(map(len, unnamed_attempts(work, cluster, alone).values()))
     if table not in SNAPSHOT_TABLES:
         return 0
     return len(set(unfinished_snapshots(files, cluster, start)) - markers(work, cluster, start))

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import LakeError
-from evenlag.lake.tables import SNAPSHOTS
+from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
+from evenlag.lake.tables import SNAPSHOTS, TABLES
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.logging_setup import named_logger
 from evenlag.monitoring.table_health import check_lake, keep_checks, schedules_of
 from spark_jobs.maintenance.compaction import compact_parts
@@ -22,15 +24,20 @@ from spark_jobs.maintenance.downsampling import downsample_days
 from spark_jobs.maintenance.expiry import expire_rows
 from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 from spark_jobs.maintenance.orphans import remove_orphans
-from spark_jobs.maintenance.vacuum import vacuum_tables
+from spark_jobs.runtime.delta_errors import as_lake_error
+from spark_jobs.runtime.delta_lake import allow_short_logs
 from spark_jobs.runtime.progress import ReportProgress, no_progress
+from spark_jobs.runtime.session import num_task_slots, temporary_conf
+from spark_jobs.runtime.sql_text import text_literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
     from datetime import datetime
 
+    from evenlag.lake.tables import Table
     from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
+
 
 _LOG = named_logger(__name__)
 
@@ -120,3 +127,41 @@ def check_done(maintained: Maintained) -> None:
     """Raise an error if units of work failed; called after all other work."""
     if maintained.failures:
         raise LakeError(f"{len(maintained.failures)} pieces failed; the first: {maintained.failures[0]}")
+
+
+def vacuum_tables(work: MaintenanceRun) -> None:
+    """Set every table's retention to the policy's, and delete older files."""
+    days = work.settings.vacuum_days
+    for table in TABLES.values():
+        files = work.files(table)
+        if files is None:
+            continue
+        wanted = wanted_properties(days or DEFAULT_VACUUM_DAYS)
+        if any(files.properties.get(name) != value for name, value in wanted.items()):
+            work.run(f"set the retention of {table.name}", "retention", partial(_set, work, table, wanted))
+        if days is not None:
+            work.run(f"vacuum {table.name}", "vacuumed", partial(_vacuum, work, table, days))
+
+
+def _set(work: MaintenanceRun, table: Table, wanted: dict[str, str]) -> None:
+    if table.writer == "direct":
+        DirectUpkeep(work.lake.paths.root, table).set_properties(wanted)
+        return
+    allow_short_logs(work.lake.spark)
+    listed = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in wanted.items())
+    statement = f"ALTER TABLE {work.lake.sql_name(table)} SET TBLPROPERTIES ({listed})"
+    work.lake.write(table, lambda: work.lake.spark.sql(statement).collect())
+
+
+def _vacuum(work: MaintenanceRun, table: Table, days: int) -> None:
+    """Vacuum one table, without its lock: it deletes only files that no writer touches, and takes long."""
+    if table.writer == "direct":
+        DirectUpkeep(work.lake.paths.root, table).vacuum(days)
+        return
+    spark = work.lake.spark
+    # Number of tasks that list folders. With the default of 10,000 an empty table takes two minutes.
+    tasks = str(4 * num_task_slots(spark))
+    conf = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}
+    message = f"table {table.name} of {work.lake.paths.root} cannot be vacuumed"
+    with temporary_conf(spark, conf), as_lake_error(message):
+        spark.sql(f"VACUUM {work.lake.sql_name(table)}").collect()

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from evenlag.errors import LakeError
 from evenlag.lake.delta_log import check_log_is_there, open_log
 from evenlag.lake.location import LakePaths
-from evenlag.lake.log_store import check_log_store
 from evenlag.lake.schema_evolution import (
     PROTOCOL,
     check_types,
@@ -24,6 +23,7 @@ from evenlag.lake.schema_evolution import (
     refuse_unknown,
 )
 from evenlag.lake.snapshot_ids import slot_day
+from evenlag.lake.spark_storage import check_log_store
 from evenlag.lake.table_properties import wanted_properties
 from spark_jobs.runtime.contract_columns import conform, with_month
 from spark_jobs.runtime.delta_errors import as_lake_error, retry_on_conflict

@@ -14,12 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.pending_days import (
+    AuditProgress,
     read_audit_days,
     read_changed_days,
     read_days_of_slots,
     read_edge_day,
+    read_progress,
+    record_progress,
 )
-from evenlag.audit.progress import AuditProgress, read_progress, record_progress
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP, Table

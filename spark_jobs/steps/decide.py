@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from evenlag.policy.loader import LoadedPolicy
 
 _LOG = named_logger(__name__)
-# The gate on a snapshot's age allows at most one day. After three days maintenance removes the rows of
-# unfinished plans, and the ids of transactions expire.
+# The gate on a snapshot's age allows at most one day. After three days the ids of transactions expire.
 _MAX_DECIDE_AGE: Final = timedelta(days=2)
 
 
@@ -93,7 +92,7 @@ def _fresh_marker(reader: LakeReader, cluster: str, slot: datetime) -> dict[str,
     if age > _MAX_DECIDE_AGE:
         raise SnapshotNotFoundError(
             f"slot {slot.isoformat()} of {cluster} has a snapshot of {age.days} days ago: that is too old "
-            "to decide on, and maintenance may have removed what an earlier attempt left behind"
+            "to decide on, and the ids of what an earlier attempt has written may have expired"
         )
     return marker
 

@@ -1,10 +1,10 @@
 """Plan every selected group of a snapshot: ``decisions``, ``plan_assignments``, ``plans`` and their events.
 
-They are written in this order. ``decisions`` is the decision: of two attempts one writes it, and whoever
-finds it on record completes it as it is, under any policy and with any version of evenlag. What is missing
-after a kill is planned again with the recorded policy; a plan that this version makes differently is left
-out. A plan exists only when all its rows are written: its head names the attempt whose rows those are
-(:mod:`evenlag.planning.plan_attempts`). Idempotent: a repeat writes no head twice.
+They are written in this order, each in one commit whose transaction id names the snapshot, so each row is
+written once. ``decisions`` is the decision: of two attempts one writes it, and whoever finds it on record
+completes it as it is, under any policy and with any version of evenlag. What is missing after a kill is
+planned again with the recorded policy; a plan that this version makes differently is left out. A plan exists
+when it has a head: all its rows are written before.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from evenlag.enums import DecisionKind, PlanEvent
 from evenlag.errors import LakeError, PolicyError
 from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
-from evenlag.lake.writer import append_once
+from evenlag.lake.writer import DirectWriter, append_once
 from evenlag.logging_setup import named_logger
+from evenlag.planning.assignments_hash import hash_plans
 from evenlag.planning.decision_record import (
     once,
     read_decision,
@@ -27,7 +30,6 @@ from evenlag.planning.decision_record import (
     read_recorded_heads,
     record_decision,
 )
-from evenlag.planning.plan_attempts import new_attempt_id
 from evenlag.planning.plan_batch import PLANNED, table_rows
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_recorded
@@ -43,16 +45,10 @@ from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.expectations import import_ahead
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.plan_frames import (
-    assignments_here,
-    build_plans,
-    plan_here,
-    select_assignments,
-    shared_values,
-)
+from spark_jobs.transforms.plan_frames import build_plans, plan_here, select_assignments, shared_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -62,11 +58,14 @@ if TYPE_CHECKING:
     from evenlag.publishing.sealing.row_seal import Sealer
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 
+    _ReadAssignments = Callable[[Collection[str]], Iterable[pa.Table]]
+
 _LOG = named_logger(__name__)
-_ROWS_PER_FILE: Final = 1_000_000
 # Up to so many rows of lag the driver plans the groups itself: a Spark job takes longer to start, above all
 # the first one of a session, which also starts Python workers.
 _MAX_ROWS_HERE: Final = 5_000
+# Partitions of plans that the driver has at once, of a large snapshot.
+_PARTITIONS_PER_PART: Final = 500_000
 _MOST_FAILURES: Final = 100
 _ACTOR: Final = "planner"
 
@@ -97,12 +96,11 @@ def plan_groups(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None 
     """Plan every selected group of a snapshot and write the result; complete a decision that is on record.
 
     The driver gets a row for each group and plan. For a large snapshot, groups are packed by their sizes, and
-    the plans' partitions stay on the executors' disks.
+    the plans' partitions stay on the executors' disks until they are written.
 
     sealer: Seals the rows of plans that may be published, and checks those on record; None without a key.
         It stays in this process.
     """
-    context = replace(context, attempt_id=new_attempt_id())
     record = _read_decision(rows, sealer)
     if record is None:
         planned = _decide(rows, context, sealer)
@@ -130,17 +128,20 @@ def _read_decision(rows: SnapshotRows, sealer: Sealer | None) -> DecisionRecord 
 
 def _decide(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None) -> Planned | None:
     """Plan, and record the decision with all that follows from it; None if another attempt did either."""
-    root, shared = rows.lake.paths.root, shared_values(context)
+    root, shared, key = rows.lake.paths.root, shared_values(context), _once("plan", context)
     with CachedFrames() as cached:
-        planned, assignments = _plan(rows, context, cached)
+        planned, read_assignments = _plan(rows, context, cached)
         decisions = seal_plan_rows(sealer, DECISIONS, table_rows(planned, "decided", DECISIONS, shared))
         if not record_decision(root, context.cluster, context.snapshot_id, decisions):
             return None
         heads = seal_plan_rows(sealer, PLANS, table_rows(planned, "head", PLANS, shared))
         if heads.num_rows:
             import_ahead()
-            _write_assignments(rows, heads, assignments(None))
-            if not append_once(root, PLANS, heads, _once("plan", context)):
+            # Where another attempt has written the partitions, nothing else is written.
+            read = partial(read_assignments, heads["plan_id"].to_pylist())
+            if not DirectWriter(root, PLAN_ASSIGNMENTS).append_parts(context.day, read, key):
+                return None
+            if not append_once(root, PLANS, heads, key):
                 return None
     listed = heads.to_pylist()
     append_plan_events(root, _proposed(listed, context, sealer), _once("proposed", context))
@@ -185,17 +186,19 @@ def _complete_plans(
     """Plan again, and write the plans of the record that are not known; return the counts of its plans."""
     import pyarrow as pa
 
-    root = rows.lake.paths.root
+    root, key = rows.lake.paths.root, _once("plan", context)
     with CachedFrames() as cached:
-        planned, assignments = _plan(rows, context, cached)
+        planned, read_assignments = _plan(rows, context, cached)
         heads = table_rows(planned, "head", PLANS, shared_values(context))
-        listed = zip(heads["plan_id"].to_pylist(), heads["mode"].to_pylist(), strict=True)
+        listed = list(zip(heads["plan_id"].to_pylist(), heads["mode"].to_pylist(), strict=True))
         # The id is the hash of the payload, so a plan with a recorded id is the recorded one.
-        is_new = [record.modes.get(plan_id) == mode and plan_id not in known for plan_id, mode in listed]
-        missing = seal_plan_rows(sealer, PLANS, heads.filter(pa.array(is_new, pa.bool_())))
-        if missing.num_rows:
-            _write_assignments(rows, missing, assignments(missing["plan_id"].to_pylist()))
-            append_once(root, PLANS, missing, _once("plan", context))
+        missing = {plan_id for plan_id, mode in listed if record.modes.get(plan_id) == mode} - known
+        if missing:
+            read = partial(read_assignments, missing)
+            if not DirectWriter(root, PLAN_ASSIGNMENTS).append_parts(context.day, read, key):
+                missing = _same_on_record(rows, read())
+            is_missing = pa.array([plan_id in missing for plan_id, _ in listed], pa.bool_())
+            append_once(root, PLANS, seal_plan_rows(sealer, PLANS, heads.filter(is_missing)), key)
     return {plan_id: one for plan_id, one in _counts(planned).items() if plan_id in record.modes}
 
 
@@ -220,8 +223,8 @@ def _once(what: str, context: PlanContext) -> str:
 
 def _plan(
     rows: SnapshotRows, context: PlanContext, cached: CachedFrames
-) -> tuple[pa.Table, Callable[[list[str] | None], DataFrame | pa.Table]]:
-    """Return rows of ``PLANNED``, and what selects the rows of ``plan_assignments``, all or of some plans."""
+) -> tuple[pa.Table, _ReadAssignments]:
+    """Return rows of ``PLANNED``, and what reads the partitions of some plans."""
     if rows.is_small:
         lag, members = rows.rows(LAG), rows.rows(MEMBERS)
         if lag.num_rows <= _MAX_ROWS_HERE:
@@ -229,24 +232,45 @@ def _plan(
         else:
             frame = build_plans(rows.frame(LAG), rows.frame(MEMBERS), context)
             planned = to_contract(frame.toArrow(), PLANNED)
-        return planned, partial(assignments_here, planned, context)
+        return planned, lambda plan_ids: [select_assignments(planned, context, plan_ids)]
     from pyspark import StorageLevel
 
-    lag, members = rows.frame(LAG), rows.frame(MEMBERS)
-    group_ids, sizes = count_group_rows(lag, members)
-    batches = pack_groups(sizes, num_task_slots(rows.lake.spark))
+    large_lag, large_members = rows.frame(LAG), rows.frame(MEMBERS)
+    group_ids, sizes = count_group_rows(large_lag, large_members)
+    batches = group_ids, pack_groups(sizes, num_task_slots(rows.lake.spark))
     # On a local master an executor's memory is the driver's: it must not grow with the partitions.
-    frame = cached.cache(build_plans(lag, members, context, (group_ids, batches)), StorageLevel.DISK_ONLY)
-    names = [column.name for column in PLANNED.columns if column.name != "rows"]
-    return frame.select(*names).toArrow(), partial(select_assignments, frame, context)
+    plans = cached.cache(build_plans(large_lag, large_members, context, batches), StorageLevel.DISK_ONLY)
+    planned = plans.select(*(column.name for column in PLANNED.columns if column.name != "rows")).toArrow()
+    return planned, partial(_read_assignments, plans, planned, context)
 
 
-def _write_assignments(rows: SnapshotRows, heads: pa.Table, assignments: DataFrame | pa.Table) -> None:
-    """Write the rows of plans, which are read only if the heads of the same attempt follow."""
-    import pyarrow.compute as pc
+def _read_assignments(
+    plans: DataFrame, planned: pa.Table, context: PlanContext, plan_ids: Collection[str]
+) -> Iterator[pa.Table]:
+    """Read the partitions of some plans from Spark, some groups at a time."""
+    import pyarrow as pa
+    from pyspark.sql import functions as sf
 
-    files = -(-pc.sum(heads["num_partitions"]).as_py() // _ROWS_PER_FILE) or 1
-    rows.lake.append(PLAN_ASSIGNMENTS, assignments, files=files, sort_by=("group_id", "plan_id"))
+    heads = table_rows(planned, "head", PLANS, shared_values(context)).sort_by("group_id")
+    place = np.cumsum(heads["num_partitions"].to_numpy()) // _PARTITIONS_PER_PART
+    for number in np.unique(place):
+        of_part = heads["group_id"].filter(pa.array(place == number))
+        group_ids = sf.col("group_id").between(of_part[0].as_py(), of_part[-1].as_py())
+        part = plans.where(group_ids & sf.col("rows").isNotNull()).select(
+            "group_id", "plan_id", "mode", "rows"
+        )
+        yield select_assignments(part.toArrow(), context, plan_ids)
+
+
+def _same_on_record(rows: SnapshotRows, parts: Iterable[pa.Table]) -> set[str]:
+    """Return the plans whose partitions on record, maybe of another version of evenlag, are these."""
+    same: set[str] = set()
+    for part in parts:
+        own = hash_plans(part)
+        filters = [*rows.filters, ("plan_id", "in", list(own))]
+        recorded = hash_plans(rows.reader.read(PLAN_ASSIGNMENTS, filters=filters))
+        same |= {plan_id for plan_id, found in own.items() if recorded.get(plan_id) == found}
+    return same
 
 
 def _proposed(heads: list[dict[str, Any]], context: PlanContext, sealer: Sealer | None) -> list[PlanEventRow]:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
 from evenlag.lag import group_lag
-from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS
+from evenlag.lake.writer import append_guarded
 from evenlag.planning.evaluations import DuePlan, build_evaluations
 from evenlag.publishing.event_log import plan_guard
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
 from evenlag.lag.group_lag import LAG_COLUMNS
-from evenlag.lake.guarded_append import append_guarded
-from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
+from evenlag.lake.writer import append_guarded
 from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, build_outcomes
-from evenlag.planning.plan_attempts import read_assignments
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, find_published
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard
 from spark_jobs.steps.run_records import open_since
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _ACTOR: Final = "observer"
-_HEAD_COLUMNS: Final = (
-    "cluster", "day", "plan_id", "attempt_id", "num_members", "metrics_before", "metrics_after",
-)  # fmt: skip
+_HEAD_COLUMNS: Final = ("plan_id", "num_members", "metrics_before", "metrics_after")
 
 
 def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
@@ -133,11 +130,11 @@ def _build_outcomes(
         names = set(group_ids)
         # A plan whose head was removed cannot be settled.
         plans = [plan for plan in pending if plan.group_id in names and plan.plan_id in heads]
-        of_batch = [heads[plan.plan_id] for plan in plans]
+        of_batch: list[Filter] = [*of_plans[:2], ("plan_id", "in", [plan.plan_id for plan in plans])]
         built += build_outcomes(
             plans,
             heads,
-            assignments=read_assignments(rows.reader, of_batch, ASSIGNMENT_COLUMNS),
+            assignments=rows.reader.read(PLAN_ASSIGNMENTS, columns=ASSIGNMENT_COLUMNS, filters=of_batch),
             members=rows.rows_of_groups(MEMBERS, MEMBER_COLUMNS, names),
             lag=rows.rows_of_groups(LAG, LAG_COLUMNS, names),
             marker=rows.marker,

@@ -11,9 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from evenlag.enums import Mode
-from evenlag.lake.tables import PLAN_ASSIGNMENTS
 from evenlag.planning.plan_batch import PLANNED, SHARED, assignment_rows, plan_batch, with_counts
-from spark_jobs.runtime.contract_columns import conform
 from spark_jobs.transforms.batch_packing import with_batches
 
 if TYPE_CHECKING:
@@ -66,8 +64,7 @@ def build_plans(
     """Plan every group whose mode is not ``observe``.
 
     Returns columns of ``PLANNED``: one row per group, more for a plan of many partitions. A group whose
-    best assignment is its current one gets no plan. :func:`select_assignments` and
-    ``evenlag.planning.plan_batch.table_rows`` select the rows of the tables from it.
+    best assignment is its current one gets no plan.
     batches: Ids of all groups, and the batch of each (``pack_groups``). Without it, groups are distributed
         by the hash of their ids, which is sufficient for small snapshots. The resulting rows are the same.
     """
@@ -101,18 +98,18 @@ def plan_here(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Tabl
     )
 
 
-def assignments_here(
-    planned: pa.Table, context: PlanContext, plan_ids: Collection[str] | None = None
-) -> pa.Table:
-    """Select the rows of ``plan_assignments`` from plans in memory, as :func:`select_assignments` does."""
+def select_assignments(planned: pa.Table, context: PlanContext, plan_ids: Collection[str]) -> pa.Table:
+    """Select the rows of ``plan_assignments`` of some plans.
+
+    A shadow plan is never followed, so its partitions that do not move carry no information and are left out.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     # A session's first query that takes lists of structures apart costs Spark a second or two.
-    is_chosen = pc.is_valid(planned["rows"])
-    if plan_ids is not None:
-        is_chosen = pc.and_(is_chosen, pc.is_in(planned["plan_id"], pa.array(sorted(plan_ids), pa.string())))
-    chosen = planned.filter(is_chosen)
+    wanted = pa.array(sorted(plan_ids), pa.string())
+    is_chosen = pc.and_(pc.is_valid(planned["rows"]), pc.is_in(planned["plan_id"], wanted))
+    chosen = planned.select([*_OF_PLAN, "rows"]).filter(is_chosen)
     rows = assignment_rows(chosen, shared_values(context))
     shadow = chosen.filter(pc.equal(chosen["mode"], Mode.SHADOW.value))["plan_id"].combine_chunks()
     before, after = rows["owner_before"], rows["owner_after"]
@@ -154,25 +151,6 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
 
 def _plan(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
     return with_counts(plan_batch(lag, members, context), lag, members)
-
-
-def select_assignments(
-    planned: DataFrame, context: PlanContext, plan_ids: Collection[str] | None = None
-) -> DataFrame:
-    """Select the rows of ``plan_assignments``.
-
-    A shadow plan is never followed, so its partitions that do not move carry no information and are left out.
-    """
-    from pyspark.sql import functions as sf
-
-    condition = sf.col("rows").isNotNull()
-    if plan_ids is not None:
-        condition &= sf.col("plan_id").isin(sorted(plan_ids))
-    rows = planned.where(condition).select(*_OF_PLAN, sf.inline("rows"))
-    is_changed = ~sf.col("owner_before").eqNullSafe(sf.col("owner_after")) | sf.col("moved")
-    chosen = rows.where((sf.col("mode") != Mode.SHADOW.value) | is_changed)
-    shared = {name: sf.lit(value) for name, value in shared_values(context).items()}
-    return conform(chosen.drop("mode").withColumns(shared), PLAN_ASSIGNMENTS)
 
 
 def shared_values(context: PlanContext) -> dict[str, object]:

@@ -20,7 +20,6 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
 )
 from evenlag.policy.gates import GATES
-from tests.support.lakes.snapshots import counted_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +52,7 @@ def _twice(lake: LakeReader, snapshots: Rows) -> Iterator[str]:
     visible = {row["snapshot_id"] for row in snapshots}
     planning = (DECISIONS, PLANS, PLAN_ASSIGNMENTS, GATE_RESULTS, PLAN_EVENTS, OUTCOMES, PLAN_EVALUATIONS)
     for table in (SNAPSHOTS, OFFSETS, COMMITS, MEMBERS, LAG, *planning):
-        rows = [row for row in counted_rows(lake, table) if row["snapshot_id"] in visible]
+        rows = [row for row in lake.read(table).to_pylist() if row["snapshot_id"] in visible]
         counts = Counter(tuple(row[name] for name in table.key) for row in rows)
         for key, count in counts.items():
             if count > 1:
@@ -95,10 +94,10 @@ def _expected_lag(lake: LakeReader) -> Counter[str]:
 
 
 def _of_plans(lake: LakeReader, snapshots: Rows, plans: Rows) -> Iterator[str]:
-    """A plan with a head has all its rows, of the attempt that the head names."""
+    """A plan with a head has all its rows."""
     visible = {row["snapshot_id"] for row in snapshots}
     rows: dict[str, Rows] = defaultdict(list)
-    for row in counted_rows(lake, PLAN_ASSIGNMENTS):
+    for row in lake.read(PLAN_ASSIGNMENTS).to_pylist():
         rows[row["plan_id"]].append(row)
     for plan in plans:
         own = rows[plan["plan_id"]]

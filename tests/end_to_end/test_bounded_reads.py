@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from evenlag.audit.progress import AuditProgress, record_progress
+from evenlag.audit.pending_days import AuditProgress, record_progress
 from evenlag.cli.app import app
 from evenlag.doctor.lake_checks import check_unfinished
 from evenlag.lake.file_pruning import bounds

@@ -42,7 +42,6 @@ from spark_jobs.steps.observe import run_observe
 from tests.soak.probes import kept_plans
 from tests.support.cycle_killer import Killer
 from tests.support.lakes.older_lake import check_nothing_is_lost, write_older_lake
-from tests.support.lakes.snapshots import counted_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +89,7 @@ class Setting:
         return LakeReader(self.loaded.policy.lake)
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
-        rows = counted_rows(self.lake, table)
+        rows = self.lake.read(table).to_pylist()
         return [row for row in rows if row.get("group_id", self.group) == self.group]
 
     def events(self) -> list[tuple[str, str]]:
@@ -253,30 +252,30 @@ def test_killed_after_each_table_a_repeat_puts_the_slot_right(setting: Setting, 
         ]
     )
     # Every write from the marker on, in their order, with the number of plans that are there after it, and of
-    # attempts that have written rows of plans. Once it is decided, each attempt has another policy.
-    for table, step, num_heads, num_attempts in (
+    # plans that have partitions. Once it is decided, each attempt has another policy.
+    for table, step, num_heads, num_plans in (
         ("snapshots", "observe", 0, 0),
         ("quality_results", "observe", 0, 0),
         ("runs", "observe", 0, 0),
         ("policies", "decide", 0, 0),
         ("decisions", "decide", 0, 0),
         ("plan_assignments", "decide", 0, 1),
-        ("plans", "decide", 1, 2),
+        ("plans", "decide", 1, 1),
         # PROPOSED, and then what the gates decided.
-        ("plan_events", "decide", 1, 2),
-        ("gate_results", "decide", 1, 2),
-        ("plan_events", "decide", 1, 2),
-        ("runs", "decide", 1, 2),
+        ("plan_events", "decide", 1, 1),
+        ("gate_results", "decide", 1, 1),
+        ("plan_events", "decide", 1, 1),
+        ("runs", "decide", 1, 1),
     ):
         setting.kill_after(table, slot, step=step)
         (snapshot,) = set(lake.read(SNAPSHOTS)["snapshot_id"].to_pylist()) - known
         heads = [row for row in setting.rows(PLANS) if row["snapshot_id"] == snapshot]
         written = lake.read(PLAN_ASSIGNMENTS, filters=[("snapshot_id", "=", snapshot)])
-        attempts = Counter(written["attempt_id"].to_pylist())
+        partitions = Counter(written["plan_id"].to_pylist())
         assert len(heads) == num_heads, table
-        # No head without its rows; those of the killed attempt stay beside them.
-        assert list(attempts.values()) == [6] * num_attempts, table
-        assert {row["attempt_id"] for row in heads} <= attempts.keys(), table
+        # No head without its rows, and no row twice.
+        assert list(partitions.values()) == [6] * num_plans, table
+        assert {row["plan_id"] for row in heads} <= partitions.keys(), table
         assert len([row for row in setting.rows(LAG) if row["snapshot_id"] == snapshot]) == 6, table
         if step == "decide" and table != "policies":
             setting.config.write_text(next(edits), encoding="utf-8")

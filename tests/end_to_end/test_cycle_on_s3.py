@@ -47,7 +47,6 @@ from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 from spark_jobs.steps.simulate_candidates import Request, run_compare
 from tests.support.cycle_killer import REPOSITORY, Killer
-from tests.support.lakes.snapshots import counted_rows
 from tests.support.s3.server import CREDENTIAL
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class Setting:
         return LakeReader(str(self._server.folder / BUCKET / "lake"))
 
     def rows(self, table: Table, cluster: str = MINE) -> list[dict[str, Any]]:
-        rows = [row for row in counted_rows(self.lake, table) if row["cluster"] == cluster]
+        rows = [row for row in self.lake.read(table).to_pylist() if row["cluster"] == cluster]
         return [row for row in rows if row.get("group_id", self.group) == self.group]
 
     def events(self, plan_id: str) -> Counter[str]:

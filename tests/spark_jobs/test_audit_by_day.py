@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.audit.pending_days import hash_snapshots, read_audit_days
-from evenlag.audit.progress import read_progress
+from evenlag.audit.pending_days import hash_snapshots, read_audit_days, read_progress
 from evenlag.errors import LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (

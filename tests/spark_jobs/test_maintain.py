@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +24,7 @@ from evenlag.lake.tables import (
     PLANS,
     SNAPSHOTS,
     TABLE_HEALTH,
+    Column,
     Table,
 )
 from evenlag.lake.writer import append_once
@@ -31,6 +34,7 @@ from spark_jobs.maintenance.maintain_lake import Maintained, maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.aged import copy_aged
 from tests.support.lakes.snapshots import HEAD, append_rows, commit, frame, marker, member, offset
+from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +45,12 @@ pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
 DAY = date(2026, 3, 1)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READINGS = (OFFSETS, COMMITS, MEMBERS, LAG)
+# The table as development versions wrote it.
+WITH_ATTEMPTS = replace(
+    PLAN_ASSIGNMENTS,
+    columns=(*PLAN_ASSIGNMENTS.columns, Column("attempt_id", "STRING", "attempt")),
+    writer="spark",
+)
 
 
 def policy(**maintenance: Any) -> Policy:
@@ -168,26 +178,39 @@ def test_what_was_never_finished_stays_apart_until_it_is_old_and_then_goes(
     lake: Lake, tmp_path: Path
 ) -> None:
     finished = write_readings(lake, range(3), (COMMITS,), unfinished=(3,))
-    plan = {"group_id": "a", "topic_id": "x", "topic": "t", "partition": 0}
-    # An attempt that was killed, one that completed the plan, and plans of an earlier version.
-    tried = [("p", None), ("p", "first"), ("p", "second"), ("q", "first"), ("r", None), ("s", None)]
-    tried += [("t", "first")]
-    rows = [{**plan, "plan_id": name, "attempt_id": attempt_id} for name, attempt_id in tried]
-    write(lake, PLAN_ASSIGNMENTS, rows)
-    heads = [("p", "second"), ("r", None), ("t", None)]
-    write(lake, PLANS, [{"plan_id": name, "group_id": "a", "attempt_id": each} for name, each in heads])
     limits: dict[str, Any] = {"target_file_mb": 64, "orphan_days": 3}
     young = maintain(lake, "orphans", "compact", **limits)
-    # Markers and heads are compacted; the table with an unfinished reading waits.
-    assert (young.done, len(young.left)) == ({"compacted": 2}, 1)
+    # Markers are compacted; the table with an unfinished reading waits.
+    assert (young.done, len(young.left)) == ({"compacted": 1}, 1)
     assert len(ids_of(lake, COMMITS)) == 4
     old = aged(lake, tmp_path / "old", 4)
     assert bad_checks(old, "ORPHANS", **limits) == ["commits"]
-    assert maintain(old, "orphans", "compact", **limits).done == {"orphans": 5, "compacted": 1}
+    assert maintain(old, "orphans", "compact", **limits).done == {"orphans": 1, "compacted": 1}
     assert (ids_of(old, COMMITS), files_of(old, COMMITS).num_files) == (finished, 1)
-    left = [(row["plan_id"], row["attempt_id"]) for row in rows_of(old, PLAN_ASSIGNMENTS)]
-    assert sorted(left) == [*heads[:2], ("t", "first")]
     assert bad_checks(old, "ORPHANS", **limits) == []
+
+
+def test_partitions_that_a_killed_attempt_of_a_development_version_wrote_are_removed_once(lake: Lake) -> None:
+    # Killed and repeated; killed and never repeated; of a version without attempts; named by none, one of
+    # them completed by this version.
+    tried = [("p", None), ("p", "first"), ("p", "second"), ("q", "first"), ("r", None), ("s", None)]
+    tried += [("t", "first"), ("u", "first")]
+    plan = {"group_id": "a", "topic_id": "x", "topic": "t", "partition": 0}
+    rows = [plan | {"plan_id": name, "attempt_id": attempt_id} for name, attempt_id in tried]
+    write(lake, WITH_ATTEMPTS, rows[:5])
+    write(lake, WITH_ATTEMPTS, rows[5:])
+    named = [("p", "second"), ("r", None), ("t", None), ("u", None)]
+    write(lake, PLANS, [plan | {"plan_id": name, "attempt_id": each} for name, each in named])
+    write(lake, PLAN_ASSIGNMENTS, [plan | {"plan_id": "u", "owner_after": "m"}, plan | {"plan_id": "v"}])
+    before = [row for row in rows_of(lake, PLAN_ASSIGNMENTS) if row["plan_id"] == "u"]
+    assert [row["owner_after"] for row in before] == ["m", None]
+    dry = maintain_lake(lake, policy(), datetime.now(UTC), steps=("orphans",), is_dry_run=True)
+    assert dry.done == maintain(lake, "orphans").done == {"orphans": 1}
+    left = sorted(read_rows(lake.paths.local_root, PLAN_ASSIGNMENTS.name), key=itemgetter("plan_id"))
+    assert [row["plan_id"] for row in left] == ["p", "r", "s", "t", "u", "v"]
+    assert [row["owner_after"] for row in left if row["plan_id"] == "u"] == ["m"]
+    assert {row["attempt_id"] for row in left} == {None}
+    assert maintain(lake, "orphans").done == {}
 
 
 def test_cycles_and_maintenance_at_the_same_time_do_not_fail_each_other(lake: Lake) -> None:

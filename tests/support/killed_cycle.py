@@ -19,7 +19,7 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from evenlag.lake.writer import DeltaRsWriter
+from evenlag.lake.writer import DirectWriter
 from evenlag.policy.loader import load_policy
 from evenlag.publishing import publish
 from spark_jobs.runtime.delta_lake import Lake
@@ -61,8 +61,8 @@ def kill_after_write(table_name: str, nth: int) -> None:
         Lake.append, lambda _, table, *__: str(table.name)
     )
     # All writes without Spark end in this method.
-    DeltaRsWriter._commit = watched(  # type: ignore[method-assign]
-        DeltaRsWriter._commit, lambda writer, *_: str(writer.table.name)
+    DirectWriter._commit = watched(  # type: ignore[method-assign]
+        DirectWriter._commit, lambda writer, *_: str(writer.table.name)
     )
 
 

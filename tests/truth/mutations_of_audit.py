@@ -10,10 +10,8 @@ _GROUP_LAG: Final = "evenlag/lag/group_lag.py"
 _DIFFERENCES: Final = "evenlag/audit/differences.py"
 _OWNERS: Final = "evenlag/audit/owners.py"
 _CHURN: Final = "evenlag/audit/rebalances.py"
-_MOVES: Final = "evenlag/audit/moves.py"
 _ADHERENCE: Final = "evenlag/audit/adherence.py"
 _ANOMALIES: Final = "evenlag/audit/anomalies.py"
-_LAG_INTERVALS: Final = "evenlag/audit/lag_intervals.py"
 _JOINING: Final = "evenlag/audit/interval_merge.py"
 _REPORT: Final = "evenlag/report/read_report.py"
 _CHANGE: Final = "evenlag/report/read_lag.py"
@@ -53,14 +51,14 @@ MUTATIONS_OF_AUDIT: Final = (
     Mutation(
         "a move has the time at which the old owner was first seen",
         CLOCK,
-        _MOVES,
+        _CHURN,
         '_FROM: Final = ("member_id", "last_seen_at", "last_snapshot_id")',
         '_FROM: Final = ("member_id", "first_seen_at", "last_snapshot_id")',
     ),
     Mutation(
         "placed partitions count as freed",
         SIGN,
-        _MOVES,
+        _CHURN,
         '"num_freed": ~is_owned & was_owned',
         '"num_freed": is_owned & ~was_owned',
     ),
@@ -81,14 +79,14 @@ MUTATIONS_OF_AUDIT: Final = (
     Mutation(
         "lag that a stalled partition has is its least",
         SUM,
-        _LAG_INTERVALS,
+        _ANOMALIES,
         "np.maximum.reduceat(",
         "np.minimum.reduceat(",
     ),
     Mutation(
         "an anomaly's interval is one snapshot short",
         STEP,
-        _LAG_INTERVALS,
+        _ANOMALIES,
         '"num_snapshots": last - first + 1,',
         '"num_snapshots": last - first,',
     ),

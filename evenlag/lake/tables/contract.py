@@ -46,8 +46,7 @@ class Table:
     columns
         Columns of a row, as jobs build it and readers return it.
     writer
-        ``"spark"`` or ``"direct"``. A table has only one kind of writer, because concurrent appends by
-        Spark and by ``deltalake`` to a local folder can lose a commit.
+        ``"spark"`` or ``"direct"`` (``deltalake``): who appends to the table, compacts it and cleans it up.
     partition_by
         The columns that partition the table: :data:`CLUSTER_AND_DAY` for tables that grow by millions of rows
         a day, else :data:`CLUSTER_AND_MONTH`.

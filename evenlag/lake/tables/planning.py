@@ -59,7 +59,7 @@ PLANS: Final = Table(
         Column(
             "attempt_id",
             "STRING",
-            "attempt of its rows of `plan_assignments`; null: all (earlier versions)",
+            "null; development versions filled it, and their seals cover it",
         ),
     ),
     writer="direct",
@@ -67,7 +67,7 @@ PLANS: Final = Table(
 
 PLAN_ASSIGNMENTS: Final = Table(
     name="plan_assignments",
-    doc="a partition of a plan whose head has this `attempt_id`; in shadow only those that move",
+    doc="a partition of a plan; in shadow only those that move",
     key=("plan_id", "topic_id", "partition"),
     columns=(
         *snapshot_columns(),
@@ -80,12 +80,8 @@ PLAN_ASSIGNMENTS: Final = Table(
         Column("moved", "BOOLEAN", "it leaves a live owner, or its target owner", nullable=False),
         Column("lag_records", "BIGINT", "lag it was planned with"),
         Column("lag_status", "STRING", "status of that lag"),
-        Column(
-            "attempt_id",
-            "STRING",
-            "attempt that wrote the row; null: earlier versions",
-        ),
     ),
+    writer="direct",
 )
 
 DECISIONS: Final = Table(

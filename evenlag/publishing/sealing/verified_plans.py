@@ -30,7 +30,6 @@ from evenlag.lake.tables import (
 )
 from evenlag.lake.tables.month_partitions import month_of
 from evenlag.planning.assignments_hash import SHARED_COLUMNS, hash_assignments
-from evenlag.planning.plan_attempts import select_attempts
 from evenlag.publishing.sealing.row_seal import SEAL, as_stored
 
 if TYPE_CHECKING:
@@ -292,7 +291,7 @@ def _select(head: Row, assignments: pa.Table | None, sealer: Sealer | None) -> p
 
     if assignments is None:
         return arrow_schema(PLAN_ASSIGNMENTS).empty_table()
-    own = select_attempts(assignments, [head])
+    own = assignments.filter(pc.equal(assignments["plan_id"], head["plan_id"]))
     faults = own[_LOG_FAULT].drop_null().to_pylist()
     own = own.drop_columns([_LOG_FAULT])
     if sealer is not None:

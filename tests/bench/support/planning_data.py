@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from evenlag.lake.tables import Table
 
-SLOT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SNAPSHOT = "20260301T120000000Z-00000001"
+# As a cycle's: for rows of older days a writer compares their keys, too.
+SLOT = datetime.now(UTC).replace(microsecond=0)
+SNAPSHOT = f"{SLOT:%Y%m%dT%H%M%S}000Z-00000001"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 # As many partitions a member in every case: what differs is the size of a group.
 PARTITIONS_PER_MEMBER = 10

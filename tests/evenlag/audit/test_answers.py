@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenlag.audit.adherence import hint_finder, judge_hints
+from evenlag.audit.anomalies import last_holders
 from evenlag.audit.differences import diff
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
-from evenlag.audit.lag_intervals import last_holders
 from evenlag.audit.owners import owners_at
 from evenlag.audit.published_hints import Hint
 from evenlag.audit.rebalances import find_rebalances, sum_up

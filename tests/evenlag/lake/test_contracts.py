@@ -14,7 +14,7 @@ from evenlag.lake.schema_evolution import (
     simple_type,
     type_of_log,
 )
-from evenlag.lake.tables import COMMITS, TABLES, Column, Table
+from evenlag.lake.tables import COMMITS, PLAN_ASSIGNMENTS, TABLES, Column, Table
 from tests.support.lakes.older_lake import recorded_contracts
 
 
@@ -25,7 +25,8 @@ def test_since_they_first_landed_contracts_only_gained_columns_that_may_be_null(
     assert all(column.nullable for column in missing_columns(today, types))
     assert set(types) <= {column.name for column in today.stored_columns}
     assert today.key == recorded.key
-    assert today.writer == recorded.writer
+    # Earlier versions append to it by Spark: commits of both engines exclude each other.
+    assert today.writer == recorded.writer or today is PLAN_ASSIGNMENTS
 
 
 def test_a_column_of_another_type_is_refused_by_name() -> None:

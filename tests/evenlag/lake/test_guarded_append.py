@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.errors import LakeConflictError
-from evenlag.lake.guarded_append import append_guarded
 from evenlag.lake.tables import RUNS
-from evenlag.lake.writer import append_once
+from evenlag.lake.writer import append_guarded, append_once
 from tests.support.lakes.run_rows import expire_ids, run
 from tests.truth.oracle.delta_files import read_rows
 

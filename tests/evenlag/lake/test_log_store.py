@@ -8,14 +8,14 @@ import pytest
 
 from evenlag.errors import LakeSchemeError, PolicyError, SparkServerError
 from evenlag.lake.location import LakePaths
-from evenlag.lake.log_store import (
+from evenlag.lake.spark_storage import (
     check_log_store,
+    lake_storage_conf,
     log_store_conf,
     log_store_problem,
     spark_defaults,
     writing_drivers,
 )
-from evenlag.lake.spark_storage import lake_storage_conf
 from evenlag.policy.loader import parse_policy
 from evenlag.spark_installation import JARS_VARIABLE
 

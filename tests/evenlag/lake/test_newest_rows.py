@@ -9,8 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evenlag.lake.newest_rows import NewestSearch
-from evenlag.lake.reader import LakeReader
+from evenlag.lake.reader import LakeReader, NewestSearch
 from evenlag.lake.tables import RUNS
 from evenlag.lake.writer import append_once
 from tests.support.lakes.odd_table import CLUSTERS, ODD, ODD_BY_MONTH, write_odd_table_directly

@@ -9,6 +9,7 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import RUNS
 from evenlag.lake.writer import append_once
+from tests.evenlag.lake.test_writer_races import append_and_wake_late
 from tests.support.lakes.run_rows import run
 from tests.support.races.lake_log import read_rows
 from tests.support.s3.lost_answers import losing_proxy
@@ -42,3 +43,12 @@ def test_each_commit_is_a_put_on_condition_and_one_whose_answer_was_lost_is_foun
     # Without the proxy, and without the product's reader.
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
     assert sorted(row["run_id"] for row in read_rows(root, RUNS.name)) == ["a", "b", "c"]
+
+
+def test_a_writer_that_wakes_late_adds_nothing_to_what_another_has_written(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.make_bucket("woken")
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    append_and_wake_late("s3://woken/lake")

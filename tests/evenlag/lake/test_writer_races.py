@@ -7,19 +7,24 @@ import os
 import signal
 import time
 from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evenlag.errors import LakeConflictError
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import RUNS
-from evenlag.lake.writer import append_once
-from tests.support.lakes.run_rows import actions, run, run_ids
+from evenlag.lake.writer import DirectWriter, append_once
+from tests.support.lakes.run_rows import OLD, TODAY, actions, expire_ids, run, run_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from multiprocessing.synchronize import Barrier
     from pathlib import Path
+
+    import pyarrow as pa
 
 
 NUM_RACES = 25
@@ -83,6 +88,53 @@ def test_of_three_writers_with_one_id_one_wins(tmp_path: Path) -> None:
         assert len(created) == 1, "one writer creates the table"
         log = tmp_path / root / RUNS.name / "_delta_log"
         assert all(str(tmp_path) not in file.read_text(encoding="utf-8") for file in log.glob("*.json"))
+
+
+def arrow_rows(rows: list[dict[str, Any]]) -> pa.Table:
+    """Return runs as Arrow rows."""
+    import pyarrow as pa
+
+    return pa.Table.from_pylist(rows, schema=arrow_schema(RUNS))
+
+
+def append_and_wake_late(root: str) -> None:
+    """Let another writer commit the same rows while one has opened the table, and written half of them."""
+
+    def part(*names: str) -> pa.Table:
+        return arrow_rows([run(name) for name in names])
+
+    def read() -> Iterator[pa.Table]:
+        yield part("a", "b")
+        other = Thread(target=fast)
+        other.start()
+        other.join()
+        yield part("c")
+
+    def fast() -> None:
+        written.append(
+            DirectWriter(root, RUNS).append_parts(TODAY, lambda: [part("a"), part("b", "c")], "plan")
+        )
+
+    written: list[bool] = []
+    # The first write of a table is another one: its creation is a commit of its own.
+    append_once(root, RUNS, [run("before")], "before")
+    for _ in range(2):
+        assert not DirectWriter(root, RUNS).append_parts(TODAY, read, "plan")
+    assert written == [True]
+    assert sorted(LakeReader(root).read(RUNS)["run_id"].to_pylist()) == ["a", "b", "before", "c"]
+
+
+def test_a_writer_that_wakes_late_adds_nothing_to_what_another_has_written(tmp_path: Path) -> None:
+    append_and_wake_late(str(tmp_path))
+
+
+def test_parts_of_an_old_day_add_what_is_missing(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    append_once(root, RUNS, [run("a", OLD)], "plan")
+    expire_ids(tmp_path)
+    parts = [arrow_rows([run(name, OLD)]) for name in ("a", "b")]
+    assert DirectWriter(root, RUNS).append_parts(OLD, lambda: parts, "plan")
+    assert run_ids(tmp_path) == ["a", "b"]
 
 
 def test_a_writer_that_finds_the_table_just_created_by_another_uses_it(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = arrow_schema(PLAN_ASSIGNMENTS)
-HASHED = [column for column in PLAN_ASSIGNMENTS.columns if column.name not in {*SHARED_COLUMNS, "attempt_id"}]
+HASHED = [column for column in PLAN_ASSIGNMENTS.columns if column.name not in SHARED_COLUMNS]
 ROWS: list[dict[str, Any]] = [
     {
         "topic_id": f"t{number % 2}",

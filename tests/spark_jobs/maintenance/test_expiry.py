@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.audit.differences import diff
 from evenlag.audit.owners import owners_at
 from evenlag.audit.period import read_period
 from evenlag.audit.rebalances import find_rebalances
@@ -107,7 +108,9 @@ def answers(root: str) -> dict[str, Any]:
         for number in range(len(RETURNING) - 1)
         for row in owners_at(period, at(number) + STEP / 2)
     ]
-    return {"rebalances": rebalances, "moves": moves, "owners": owners, "rests_on": period.rests_on()}
+    changes = [diff(period, at(0), at(number)) for number in range(1, len(RETURNING))]
+    found = {"rebalances": rebalances, "moves": moves, "owners": owners, "changes": changes}
+    return found | {"rests_on": period.rests_on()}
 
 
 def test_the_audit_says_the_same_after_the_clients_names_are_removed(
@@ -119,6 +122,8 @@ def test_the_audit_says_the_same_after_the_clients_names_are_removed(
     before = answers(root)
     counts = [(row["num_moved"], row["num_returned"]) for row in before["rebalances"]]
     assert counts == [(0, 2), (0, 2), (0, 2), (2, 0)]
+    of_first = ["SAME", *["RETURNED"] * 6, *["MOVED"] * 2]
+    assert [rows[0]["change"] for rows in before["changes"]] == of_first
     lake = Lake(spark, root)
     work = MaintenanceRun(lake, policy().maintenance, datetime.now(UTC), frozenset({"c"}))
     for day in sorted({at(number).date() for number in range(len(RETURNING))}):

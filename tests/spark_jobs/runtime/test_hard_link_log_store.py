@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.lake.log_store import log_store_problem
+from evenlag.lake.spark_storage import log_store_problem
 from tests.support.log_store.committers import Committer, compile_committer
 
 if TYPE_CHECKING:

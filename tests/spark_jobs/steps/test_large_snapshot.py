@@ -73,10 +73,9 @@ def run_cycles(spark: SparkSession, root: Path, *, is_kept: bool) -> dict[str, l
 
 
 def sorted_rows(reader: LakeReader, table: Table) -> list[dict[str, Any]]:
-    """The rows of a table, without the only value of a run that is random."""
-    names = [name for name in table.key if name != "attempt_id"]
-    rows = [row | {"attempt_id": None} for row in reader.read(table).to_pylist()]
-    return sorted(rows, key=lambda row: tuple(str(row[name]) for name in names))
+    """The rows of a table, in the order of their keys."""
+    rows = reader.read(table).to_pylist()
+    return sorted(rows, key=lambda row: tuple(str(row[name]) for name in table.key))
 
 
 def rows_of(reader: LakeReader, table: Table, plan: dict[str, Any]) -> list[dict[str, Any]]:
@@ -90,10 +89,11 @@ def test_a_snapshot_that_is_not_kept_gives_the_same_rows(
     kept = run_cycles(spark, tmp_path / "kept", is_kept=True)
     for module in (snapshot_rows, compute_lag, collect_snapshot):
         monkeypatch.setattr(module, "MAX_DRIVER_ROWS", 3)
-    # A batch of groups has at most two groups, a file a few rows.
+    # A batch of groups has at most two groups, a file of lag a few rows.
     monkeypatch.setattr(snapshot_rows, "_ROWS_PER_BATCH", 8)
     monkeypatch.setattr(compute_lag, "_ROWS_PER_FILE", 10)
-    monkeypatch.setattr(plan_groups, "_ROWS_PER_FILE", 5)
+    # Plans of a group at a time are written.
+    monkeypatch.setattr(plan_groups, "_PARTITIONS_PER_PART", 3)
     large = run_cycles(spark, tmp_path / "large", is_kept=False)
     for table in RESULTS:
         assert large[table.name] == kept[table.name], table.name

@@ -13,7 +13,7 @@ import pytest
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, GATE_RESULTS, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, POLICIES
-from evenlag.lake.writer import DeltaRsWriter, append_once
+from evenlag.lake.writer import DirectWriter, append_once
 from evenlag.planning.decision_record import record_decision
 from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.delta_lake import Lake
@@ -21,6 +21,7 @@ from spark_jobs.steps import plan_groups as planning
 from spark_jobs.steps.plan_groups import plan_groups
 from spark_jobs.steps.snapshot_rows import SnapshotRows, find_marker
 from spark_jobs.steps.validate_plans import validate_plans
+from spark_jobs.transforms.plan_frames import select_assignments
 from tests.support.lakes.cycle_lake import FIRST, POLICY, write_snapshot
 from tests.support.lakes.snapshots import DAY, NOW, plan_context
 from tests.truth.oracle.delta_files import read_rows
@@ -85,34 +86,22 @@ def decide_until(rows: SnapshotRows, context: PlanContext, table: Table, nth: in
 
         return wrapped
 
-    commit = counted(DeltaRsWriter._commit, lambda writer, *_: writer.table.name)
+    commit = counted(DirectWriter._commit, lambda writer, *_: writer.table.name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lake, "append", counted(Lake.append, lambda _, one, *__: one.name))
-        patch.setattr(DeltaRsWriter, "_commit", commit)
+        patch.setattr(DirectWriter, "_commit", commit)
         with pytest.raises(Killed):
             decide(rows, context)
 
 
 def content(root: Path) -> dict[str, list[str]]:
-    """All rows of the tables of a decision that count, as files and log have them; each key is there once.
-
-    Of the rows of plans those count whose attempt is that of the plan's head; its id is random.
-    """
-    found, named = {}, {(row["plan_id"], row["attempt_id"]) for row in read_rows(root, PLANS.name)}
+    """All rows of the tables of a decision, as files and log have them; each key is there once."""
+    found = {}
     for table in WRITTEN:
         rows = read_rows(root, table.name)
-        if table is PLAN_ASSIGNMENTS:
-            rows = [row for row in rows if (row["plan_id"], row["attempt_id"]) in named]
         keys = Counter(tuple(row[name] for name in table.key) for row in rows)
         assert [key for key, count in keys.items() if count > 1] == [], table.name
-        plain = [{name: row[name] for name in sorted(row) if name != "attempt_id"} for row in rows]
-        found[table.name] = sorted(map(repr, plain))
+        found[table.name] = sorted(repr({name: row[name] for name in sorted(row)}) for row in rows)
     return found
-
-
-def attempts(root: Path) -> set[str]:
-    """The attempts that have written rows of plans."""
-    return {row["attempt_id"] for row in read_rows(root, PLAN_ASSIGNMENTS.name)}
 
 
 @pytest.fixture(scope="module")
@@ -265,34 +254,65 @@ def test_of_two_attempts_at_once_under_two_policies_both_go_by_the_decision_that
     assert content(root) == content(decided)
 
 
-@pytest.mark.parametrize("table", [PLAN_ASSIGNMENTS, PLANS], ids=lambda table: table.name)
-def test_an_attempt_that_stops_before_it_writes_and_resumes_goes_by_the_one_that_has_completed_it(
-    table: Table, rows: SnapshotRows, decided: Path, spark: SparkSession
+@pytest.mark.parametrize("stops", ["open", "_commit"], ids=["before it looks", "before it commits"])
+@pytest.mark.parametrize(("table", "nth"), WRITES, ids=lambda part: getattr(part, "name", part))
+def test_an_attempt_that_stops_before_a_write_and_wakes_goes_by_the_one_that_has_completed_it(
+    table: Table,
+    nth: int,
+    stops: str,
+    rows: SnapshotRows,
+    decided: Path,
+    spark: SparkSession,
 ) -> None:
+    """Whatever the attempt knows of the table when it stops: the store refuses what it writes then."""
     root = rows.lake.paths.local_root
     others: list[Planned] = []
+    begun: Counter[str] = Counter()
+    # Who decides is the other one, if this one stops before its decision.
+    other = plan_context(POLICY) if table is DECISIONS else plan_context(EDITS["a rule"], run_id="fast")
 
-    def after_another(write: Any) -> Any:
-        """Let another attempt complete the decision before a write of this one."""
+    def after_another(step: Any) -> Any:
+        """Let another attempt complete the decision before a step of this one's write."""
 
-        def wrapped(*given: Any, **more: Any) -> Any:
-            if table in given:
+        def wrapped(writer: DirectWriter, *given: Any) -> Any:
+            begun[writer.table.name] += 1
+            if writer.table is table and begun[table.name] == nth:
                 patch.undo()
-                others.append(decide(snapshot(spark, root), plan_context(EDITS["a rule"], run_id="fast"))[0])
-            return write(*given, **more)
+                others.append(decide(snapshot(spark, root), other)[0])
+            return step(writer, *given)
 
         return wrapped
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lake, "append", after_another(Lake.append))
-        patch.setattr(planning, "append_once", after_another(append_once))
+        patch.setattr(DirectWriter, stops, after_another(getattr(DirectWriter, stops)))
         planned, counts = decide(rows, plan_context(POLICY))
     assert counts == {"approved": 2, "rejected": 1, "waiting": 1}
-    (other,) = others
-    assert (planned.kept is None, other.kept is None) == (False, False)
-    # Both have written rows, and the heads of the faster one name its own.
-    (named,) = {head["attempt_id"] for head in other.heads}
-    assert {head["attempt_id"] for head in planned.heads} == {named}
-    assert len(attempts(root)) == 2
-    assert named in attempts(root)
+    assert len(others) == 1
+    # Up to the heads it finds that the other one was faster; from then on both write the same.
+    assert (planned.kept is not None) == (table in (DECISIONS, PLAN_ASSIGNMENTS, PLANS))
     assert content(root) == content(decided)
+
+
+def test_partitions_of_an_interrupted_attempt_get_a_head_only_from_a_version_that_writes_the_same(
+    rows: SnapshotRows, decided: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide_until(rows, plan_context(POLICY), PLAN_ASSIGNMENTS, 1)
+    root = rows.lake.paths.local_root
+
+    def select_otherwise(*given: Any) -> Any:
+        """The same plans, with another value in one column of one group's partitions."""
+        import pyarrow.compute as pc
+
+        found = select_assignments(*given)
+        place = found.schema.get_field_index("lag_status")
+        changed = pc.if_else(pc.equal(found["group_id"], "billing"), "NEW", found["lag_status"])
+        return found.set_column(place, found.schema.field(place), changed)
+
+    monkeypatch.setattr(planning, "select_assignments", select_otherwise)
+    planned, counts = decide(snapshot(spark, root), plan_context(POLICY, run_id="upgraded"))
+    assert "billing" not in {head["group_id"] for head in planned.heads}
+    assert (len(planned.heads), len(planned.lost)) == (3, 1)
+    assert sum(counts.values()) == 3
+    found, whole = content(root), content(decided)
+    assert found["plan_assignments"] == whole["plan_assignments"]
+    assert set(found["plans"]) < set(whole["plans"])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from evenlag.audit.progress import AuditProgress, record_progress
+from evenlag.audit.pending_days import AuditProgress, record_progress
 from evenlag.lake.arrow_schema import stored_schema
 from evenlag.lake.table_properties import wanted_properties
 from evenlag.lake.tables import (

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.arrow_schema import arrow_schema
-from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.policy.loader import parse_policy
 from tests.support.spark_tables import write_rows
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table
     from evenlag.planning.plan_batch import GroupHistory
 
@@ -134,12 +132,3 @@ def marker(**more: Any) -> dict[str, Any]:
         "completeness": 1.0,
         **more,
     }
-
-
-def counted_rows(reader: LakeReader, table: Table) -> list[dict[str, Any]]:
-    """Return the rows of a table; of ``plan_assignments`` those whose attempt the plan's head names."""
-    rows: list[dict[str, Any]] = reader.read(table).to_pylist()
-    if table is not PLAN_ASSIGNMENTS:
-        return rows
-    named = {(row["plan_id"], row["attempt_id"]) for row in reader.read(PLANS).to_pylist()}
-    return [row for row in rows if (row["plan_id"], row["attempt_id"]) in named]

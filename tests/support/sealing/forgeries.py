@@ -138,8 +138,8 @@ class Edit:
         if any(add["partitionValues"]["cluster"] != "c" for add in adds) or kind == "added row elsewhere":
             return False
         if table is PLAN_ASSIGNMENTS:
-            # Statistics choose among its files, and the head among the attempts: the hash holds for the rest.
-            return kind != "hidden added row" and column not in ("plan_id", "attempt_id")
+            # Statistics choose among its files: the hash holds for the rest.
+            return kind != "hidden added row" and column != "plan_id"
         # All rows of the newest snapshot are of interest, whatever plan they name.
         is_of_plan = plan_id in self.text or table in (PLANS, DECISIONS)
         return is_of_plan and kind != "added copy"

@@ -36,9 +36,8 @@ class LakeRows:
         return [row for row in self.rows(table) if all(row[name] == value for name, value in values.items())]
 
     def assigned(self, plan: Row) -> list[Row]:
-        """Return the partitions of a plan: the rows of the attempt that its head names, or all of them."""
-        wanted = {} if plan.get("attempt_id") is None else {"attempt_id": plan["attempt_id"]}
-        return self.where("plan_assignments", plan_id=plan["plan_id"], **wanted)
+        """Return the partitions of a plan."""
+        return self.where("plan_assignments", plan_id=plan["plan_id"])
 
     def client_names(self) -> dict[str, str]:
         """Return the instance id, else the client id, of each member of any snapshot."""

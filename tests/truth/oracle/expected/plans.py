@@ -205,6 +205,7 @@ def _check_plan(session: Session, plan: Row) -> None:
     ]
     assigned = [row for row in rows.assigned(plan) if row["moved"]]
     moves = [
+        # Lakes that development versions wrote have one column more.
         {name: value for name, value in row.items() if name != "attempt_id"}
         for row in sorted(assigned, key=_place)
     ]
