@@ -85,7 +85,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     help="Keep Kafka consumer groups balanced: watch lag, plan assignments, publish them as hints.",
-    epilog="Exit codes: 0 done · 1 failed · 2 mistake in call or policy · 3 no answer · 4 nothing there",
+    epilog="Exit codes: 0 success · 1 failure · 2 usage or policy error · 3 unavailable or refused · "
+    "4 not found",
 )
 
 

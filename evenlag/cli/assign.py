@@ -6,17 +6,21 @@ import io
 import json
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path  # Typer reads the annotations
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, print_error, table
+from evenlag.cli.console import console, print_error
+from evenlag.cli.option_types import argument, option
+from evenlag.cli.tables.layout import Column, filled_table, numbers
 from evenlag.errors import UsageError
 from evenlag.formatting import number
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from assignor_core.problem import Problem
@@ -24,7 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["assign"]
 
 _ALL = "all"
-_COLUMNS = ("assignor", "largest lag", "skew", "partitions", "balance score", "moves", "nobody's", "ms")
+_FIGURES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
+    "largest lag": lambda figures: number(figures["max_member_lag_records"]),
+    "skew": lambda figures: number(figures["lag_skew"], digits=2),
+    "partitions": lambda figures: f"{figures['min_member_partitions']} to {figures['max_member_partitions']}",
+    "balance score": lambda figures: number(figures["balance_score"]),
+    "moves": lambda figures: number(figures["moves"]),
+    "unassigned": lambda figures: number(figures["unassigned_partitions"]),
+    "ms": lambda figures: number(figures["assign_ms"], digits=2),
+}
 
 
 def _parameter(text: str) -> tuple[str, int | float]:
@@ -49,20 +61,11 @@ def _parameter(text: str) -> tuple[str, int | float]:
 
 def assign(
     file: Annotated[
-        Path,
-        typer.Argument(
-            parser=option_types.path, metavar="FILE", help="The problem as JSON; - reads standard input."
-        ),
+        Path, argument("FILE", "The problem as JSON; - reads standard input.", option_types.path)
     ],
     assignor: Annotated[
         str | None,
-        typer.Option(
-            "--assignor",
-            "-a",
-            parser=option_types.name,
-            metavar="NAME",
-            help="Its name, or all; the one that the problem names without it.",
-        ),
+        option("--assignor -a", "NAME", "Its name, or all; the one that the problem names without it."),
     ] = None,
     jsonl: Annotated[bool, typer.Option("--jsonl", help="One problem a line, one answer a line.")] = False,
     rounds: Annotated[
@@ -71,11 +74,11 @@ def assign(
     as_json: Annotated[bool, typer.Option("--json", help="With all: answers in JSON, no table.")] = False,
     parameters: Annotated[
         list[Any] | None,
-        typer.Option(
+        option(
             "--set",
-            metavar="NAME=VALUE",
-            parser=_parameter,
-            help="A parameter of the assignor, e.g. max_moves=5; may be repeated.",
+            "NAME=VALUE",
+            "A parameter of the assignor, e.g. max_moves=5; may be repeated.",
+            _parameter,
         ),
     ] = None,
 ) -> None:
@@ -169,32 +172,21 @@ def _compare(text: str, settings: dict[str, Any], as_json: bool) -> bool:
     if len(answers) == 1:
         print_error(str(answers[0]["error"]))
         return True
-    shown = table(
-        "Assignors on one problem",
-        _COLUMNS,
-        right=_COLUMNS[1:],
-        keys=_COLUMNS[:1],
-        optional=("nobody's", "balance score", "partitions"),
+    columns = (
+        Column("assignor", lambda answer: answer["assignor"]),
+        *(numbers(heading, partial(_cell, figure)) for heading, figure in _FIGURES.items()),
     )
-    for answer in answers:
-        if "error" in answer:
-            shown.add_row(answer["assignor"], *["-"] * (len(_COLUMNS) - 1))
-            continue
-        figures = answer["metrics"]
-        counts = f"{figures['min_member_partitions']} to {figures['max_member_partitions']}"
-        shown.add_row(
-            answer["assignor"],
-            number(figures["max_member_lag_records"]),
-            number(figures["lag_skew"], digits=2),
-            counts,
-            number(figures["balance_score"]),
-            number(figures["moves"]),
-            number(figures["unassigned_partitions"]),
-            number(answer["assign_ms"], digits=2),
-        )
+    title, optional = "Assignors on one problem", ("unassigned", "balance score", "partitions")
+    shown = filled_table(title, columns, answers, keys=("assignor",), optional=optional)
     out = console()
     out.print(shown)
     for answer in answers:
         if "error" in answer:
             out.print(f"{answer['assignor']}: {answer['error']}", markup=False)
     return False
+
+
+def _cell(figure: Callable[[dict[str, Any]], str], answer: dict[str, Any]) -> str:
+    if "error" in answer:
+        return "-"
+    return figure(answer["metrics"] | {"assign_ms": answer["assign_ms"]})

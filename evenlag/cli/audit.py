@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, print_json, print_line, shown_progress
-from evenlag.cli.export import ExportOption, export_rows
+from evenlag.cli.console import console, print_json, print_line
+from evenlag.cli.export import ExportOption, export_and_report
+from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import (
     AnyGroupArgument,
     ClusterOption,
@@ -40,35 +41,27 @@ app = typer.Typer(
 # Kafka numbers partitions in 32 bits.
 _MAX_PARTITION = 2**31 - 1
 _MOMENT_FORM = "ISO 8601; UTC if it has no offset"
-GroupArgument = Annotated[
-    str,
-    typer.Argument(parser=option_types.name, metavar="GROUP", help="The group.", show_default=False),
-]
+GroupArgument = Annotated[str, argument("GROUP", "The group.", show_default=False)]
 SinceOption = Annotated[
     datetime | None,
-    typer.Option(
+    option(
         "--from",
-        parser=option_types.moment,
-        metavar="MOMENT",
-        help=f"Start of the period ({_MOMENT_FORM}); default: a day before its end.",
+        "MOMENT",
+        f"Start of the period ({_MOMENT_FORM}); default: a day before its end.",
+        option_types.moment,
     ),
 ]
 UntilOption = Annotated[
     datetime | None,
-    typer.Option(
-        "--to",
-        parser=option_types.moment,
-        metavar="MOMENT",
-        help="End of the period; default: the newest snapshot.",
-    ),
+    option("--to", "MOMENT", "End of the period; default: the newest snapshot.", option_types.moment),
 ]
 MaxGapOption = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--max-gap",
-        parser=option_types.real(0, option_types.MAX_GAP_S),
-        metavar="SECONDS",
-        help="Owners are unknown between snapshots further apart; default: 3 times the usual distance.",
+        "SECONDS",
+        "Owners are unknown between snapshots further apart; default: 3 times the usual distance.",
+        option_types.real(0, option_types.MAX_GAP_S),
     ),
 ]
 
@@ -114,8 +107,7 @@ def _answer(
 ) -> bool:
     """Export the rows and print JSON. Return False when the caller must print tables for a terminal."""
     if export is not None:
-        count = export_rows(rows, export)
-        print_line(sys.stderr, f"{count} rows written to {export}")
+        export_and_report(rows, export)
     if as_json:
         print_json({"rests_on": period.rests_on(), "group_id": period.group_id} | details)
         return True
@@ -139,25 +131,16 @@ def owner(
     *,
     at: Annotated[
         datetime | None,
-        typer.Option(
+        option(
             "--at",
-            parser=option_types.moment,
-            metavar="MOMENT",
-            help=f"The moment ({_MOMENT_FORM}); default: the newest snapshot.",
+            "MOMENT",
+            f"The moment ({_MOMENT_FORM}); default: the newest snapshot.",
+            option_types.moment,
         ),
     ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option("--topic", parser=option_types.name, metavar="TOPIC", help="Only this topic."),
-    ] = None,
+    topic: Annotated[str | None, option("--topic", "TOPIC", "Only this topic.")] = None,
     partition: Annotated[
-        int | None,
-        typer.Option(
-            "--partition",
-            parser=option_types.whole(0, _MAX_PARTITION),
-            metavar="N",
-            help="Only this partition.",
-        ),
+        int | None, option("--partition", "N", "Only this partition.", option_types.whole(0, _MAX_PARTITION))
     ] = None,
     max_gap: MaxGapOption = None,
     limit: LimitOption = 40,
@@ -169,7 +152,7 @@ def owner(
 ) -> None:
     """Show who owned a group's partitions at a moment, and how certain that is."""
     from evenlag.audit.owners import group_around, owners_at
-    from evenlag.cli.tables.owners import owner_table
+    from evenlag.cli.tables.audit import owner_table
 
     _, period = _read(lake, config, cluster, (at, at), group, max_gap)
     around = group_around(period, period.until)
@@ -182,8 +165,8 @@ def owner(
 @app.command("diff")
 def diff(
     group: GroupArgument,
-    since: Annotated[datetime, typer.Argument(parser=option_types.moment, metavar="FROM", help=_MOMENT_FORM)],
-    until: Annotated[datetime, typer.Argument(parser=option_types.moment, metavar="TO", help=_MOMENT_FORM)],
+    since: Annotated[datetime, argument("FROM", _MOMENT_FORM, option_types.moment)],
+    until: Annotated[datetime, argument("TO", _MOMENT_FORM, option_types.moment)],
     *,
     everything: Annotated[
         bool, typer.Option("--all", help="Also show partitions that did not change.")
@@ -199,7 +182,7 @@ def diff(
     from evenlag.audit import differences
     from evenlag.audit.enums import OwnerChange
     from evenlag.audit.owners import group_around
-    from evenlag.cli.tables.owners import diff_table
+    from evenlag.cli.tables.audit import diff_table
 
     _, period = _read(lake, config, cluster, (since, until), group, None)
     found = differences.diff(period, since, until)
@@ -315,15 +298,11 @@ def build(
     as_json: JsonOption = False,
 ) -> None:
     """Audit the newest snapshots, as the DAG assignment_audit does hourly; starts Spark."""
-    from evenlag.cli.job_runner import job_runner, required_result
+    from evenlag.cli.job_runner import job_arguments, job_result
 
     name = find_cluster(find_lake(lake, config), cluster)
-    arguments = [f"--cluster={name}"]
-    arguments += [f"--lake={lake}"] if lake is not None else []
-    arguments += [f"--config={config}"] if config is not None else []
-    arguments += ["--rebuild"] if rebuild else []
-    with shown_progress() as report:
-        audited = required_result("audit", job_runner(context, remote)("audit", arguments, report))
+    arguments = job_arguments(cluster=name, lake=lake, config=config, rebuild=rebuild)
+    audited = job_result(context, remote, "audit", arguments)
     if as_json:
         print_json({"cluster": name} | audited)
         return

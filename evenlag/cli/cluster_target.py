@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from evenlag.cli import option_types
+from evenlag.cli.option_types import option
 from evenlag.context import DEFAULT_LAKE, find_policy, only_cluster
 from evenlag.enums import Mode
 from evenlag.errors import UsageError
@@ -27,23 +26,16 @@ DEFAULT_CLUSTER = "kafka"
 
 BootstrapOption = Annotated[
     str | None,
-    typer.Option(
-        "--bootstrap-servers",
-        "-b",
-        parser=option_types.servers,
-        metavar="HOST:PORT",
-        help="Brokers as host:port,host:port, instead of a policy file. Other connection settings are "
+    option(
+        "--bootstrap-servers -b",
+        "HOST:PORT",
+        "Brokers as host:port,host:port, instead of a policy file. Other connection settings are "
         "variables such as EVENLAG_KAFKA_SECURITY_PROTOCOL.",
+        option_types.servers,
     ),
 ]
 HintTopicOption = Annotated[
-    str | None,
-    typer.Option(
-        "--hint-topic",
-        parser=option_types.name,
-        metavar="TOPIC",
-        help="With --bootstrap-servers: name of the hint topic.",
-    ),
+    str | None, option("--hint-topic", "TOPIC", "With --bootstrap-servers: name of the hint topic.")
 ]
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, print_json, shown_progress, table
+from evenlag.cli.console import console, print_json
 from evenlag.cli.export import ExportOption, export_rows
 from evenlag.cli.grammar import SHOW, ShowByDefault
+from evenlag.cli.option_types import option
 from evenlag.cli.options import (
     AnyGroupArgument,
     ClusterOption,
@@ -20,6 +21,7 @@ from evenlag.cli.options import (
     RemoteOption,
 )
 from evenlag.cli.tables.comparison import notes, policies_table
+from evenlag.cli.tables.layout import Table
 from evenlag.context import find_cluster, find_lake, find_policy, only_cluster
 from evenlag.errors import NothingThereError, UsageError
 from evenlag.formatting import did_you_mean, number
@@ -51,17 +53,9 @@ def show(
     group: AnyGroupArgument = None,
     *,
     since: Annotated[
-        date | None,
-        typer.Option(
-            "--from",
-            parser=option_types.day,
-            metavar="DAY",
-            help="First day; default: all compared days.",
-        ),
+        date | None, option("--from", "DAY", "First day; default: all compared days.", option_types.day)
     ] = None,
-    until: Annotated[
-        date | None, typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day.")
-    ] = None,
+    until: Annotated[date | None, option("--to", "DAY", "Last day.", option_types.day)] = None,
     by: Annotated[By, typer.Option("--by", help="The metric to rank by; lower is better.")] = By.P95_TIME_LAG,
     continuous: Annotated[
         bool,
@@ -151,7 +145,7 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
             soft_wrap=not out.is_terminal,
         )
     if answer["not_compared"]:
-        left = table("Not compared", ("group", "policy", "days", "why"), right=("days",), keys=("policy",))
+        left = Table("Not compared", ("group", "policy", "days", "why"), right=("days",), keys=("policy",))
         for row in answer["not_compared"]:
             left.add_row(row["group_id"], row["policy"], number(row["days"]), row["reason"])
         out.print(left)
@@ -163,18 +157,9 @@ def run(
     *,
     day: Annotated[
         date | None,
-        typer.Option(
-            "--day",
-            parser=option_types.day,
-            metavar="DAY",
-            help="UTC day; default: yesterday.",
-            show_default=False,
-        ),
+        option("--day", "DAY", "UTC day; default: yesterday.", option_types.day, show_default=False),
     ] = None,
-    to: Annotated[
-        date | None,
-        typer.Option("--to", parser=option_types.day, metavar="DAY", help="Last day of several."),
-    ] = None,
+    to: Annotated[date | None, option("--to", "DAY", "Last day of several.", option_types.day)] = None,
     assignor: Annotated[
         list[str] | None,
         typer.Option(
@@ -197,7 +182,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate policies on past days with Spark; contacts no broker."""
-    from evenlag.cli.job_runner import job_runner, required_result
+    from evenlag.cli.job_runner import job_arguments, job_result
     from evenlag.policy.candidates import parse_candidate
 
     loaded = find_policy(config)
@@ -210,13 +195,9 @@ def run(
     first = day or _yesterday()
     if to is not None and to < first:
         raise UsageError(f"--to {to} lies before --day {first}")
-    arguments = [f"--cluster={name}", f"--day={first}", f"--to={to or first}"]
-    arguments += [f"--config={config}"] if config is not None else []
-    arguments += [f"--assignor={text}" for text in assignor or ()]
-    arguments += ["--continuous"] if continuous else []
-    arguments += ["--force"] if force else []
-    with shown_progress() as report:
-        done = required_result("compare", job_runner(context, remote)("compare", arguments, report))
+    arguments = job_arguments(cluster=name, day=first, to=to or first, config=config, assignor=assignor)
+    arguments += job_arguments(continuous=continuous, force=force)
+    done = job_result(context, remote, "compare", arguments)
     if as_json:
         print_json({"cluster": name, "is_continuous": continuous} | done)
         return

@@ -15,13 +15,12 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from evenlag.cli.tables.layout import Table
 from evenlag.enums import LagStatus, PlanEvent
 from evenlag.formatting import NOTHING
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -64,12 +63,7 @@ class _PlainConsole(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Create a console that prints text literally.
-
-    Returns a console for the current stream. Its width is the terminal's; 200 cells without a terminal,
-    unless :func:`wide_output` sets another width.
-    stderr: Print on standard error, not on standard output.
-    """
+    """Return a console that prints text literally; without a terminal, of the width of `wide_output`."""
     stream = sys.stderr if stderr else sys.stdout
     return _PlainConsole(file=stream, width=None if stream.isatty() else _PIPE_WIDTH.get(), highlight=False)
 
@@ -97,10 +91,9 @@ def print_line(stream: IO[str], line: str) -> None:
 
 
 def print_json(value: Any, *, is_line: bool = False) -> None:
-    """Print JSON on standard output.
+    """Print JSON on standard output; an iterator as a list, while it makes its values.
 
-    value: JSON types, and times: they are printed as ISO 8601 in UTC. Numbers that are not finite are null.
-        An iterator is a list, and its values are printed while it makes them; not on one line.
+    Times are in ISO 8601 and UTC, numbers that are not finite null.
     """
     indent = None if is_line else 2
     encoder = json.JSONEncoder(default=_plain, indent=indent, allow_nan=False)
@@ -111,47 +104,14 @@ def print_json(value: Any, *, is_line: bool = False) -> None:
         sys.stdout.flush()
 
 
-def table(
-    title: str,
-    columns: Sequence[str],
-    *,
-    right: Iterable[str] = (),
-    keys: Iterable[str] = (),
-    optional: Sequence[str] = (),
-    caption: str = "",
-) -> Table:
-    """Create an empty table that fits any terminal.
-
-    right: Headings of columns that contain numbers: they are aligned right and do not wrap.
-    optional: Headings of columns that may be left out, in the order in which they are left out.
-    caption: Text below the table; none if empty.
-    """
-    return Table(title, columns, right=right, keys=keys, optional=optional, caption=caption)
-
-
-def fit(_console: Console, shown: Table, optional: Sequence[str]) -> Table:
-    """Set the columns of a table that may be left out on a narrow terminal.
-
-    optional: Headings of columns that may be left out, in the order in which they are left out.
-    """
-    shown.optional = tuple(optional)
-    return shown
-
-
 def status_text(status: str | None) -> Text:
-    """Color a status.
-
-    status: A lag status or a plan event; None when there is none.
-    """
+    """Return a lag status or a plan event in its color."""
     return Text(status or NOTHING, style=_STYLE_BY_STATUS.get(status or "", ""))
 
 
 @contextmanager
 def shown_progress(*, is_repeated: bool = False) -> Iterator[ReportProgress]:
-    """Show each step as a progress bar on a terminal, or as a line on standard error without one.
-
-    is_repeated: Whether the steps are repeated: a terminal then shows the current step only.
-    """
+    """Show each step as a progress bar on a terminal (of repeated steps the current one), else as a line."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

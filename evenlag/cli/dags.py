@@ -11,6 +11,7 @@ import typer
 from evenlag.bundle import DAG_PACKAGE, bundle_root, dag_texts
 from evenlag.cli import option_types
 from evenlag.cli.console import console, print_json
+from evenlag.cli.option_types import argument
 from evenlag.cli.options import JsonOption
 from evenlag.errors import UsageError
 
@@ -24,9 +25,7 @@ def _dags() -> None:
 
 @app.command("install")
 def install(
-    folder: Annotated[
-        Path, typer.Argument(parser=option_types.path, metavar="FOLDER", help="Airflow's DAG folder.")
-    ],
+    folder: Annotated[Path, argument("FOLDER", "Airflow's DAG folder.", option_types.path)],
     *,
     as_json: JsonOption = False,
 ) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from evenlag.bundle import bundle_root
 from evenlag.cli import option_types
+from evenlag.cli.option_types import option
 from evenlag.enums import GroupType
 from evenlag.errors import JobError
 
@@ -47,11 +48,11 @@ def demo(
     *,
     folder: Annotated[
         Path,
-        typer.Option(
+        option(
             "--folder",
-            parser=option_types.path,
-            metavar="PATH",
-            help="Where the page, the tables and the logs go; emptied first.",
+            "PATH",
+            "Where the page, the tables and the logs go; emptied first.",
+            option_types.path,
         ),
     ] = Path(".demo"),
     keep_going: Annotated[bool, typer.Option("--keep", help="Keep everything running until Ctrl-C.")] = False,

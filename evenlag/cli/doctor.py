@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.text import Text
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, print_json, table
+from evenlag.cli.console import console, print_json
+from evenlag.cli.option_types import option
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
+from evenlag.cli.tables.layout import Table
 from evenlag.context import find_lake, find_policy
 from evenlag.doctor.model import Verdict
 from evenlag.errors import UsageError
 from evenlag.formatting import did_you_mean, duration, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from rich.console import Console
+
+    from evenlag.doctor.model import Result
     from evenlag.lake.reader import LakeReader
     from evenlag.monitoring.freshness import Freshness
 
 NOT_WELL = 1
+_STYLES: Final = {
+    Verdict.OK: "green",
+    Verdict.SKIPPED: "dim",
+    Verdict.WARNING: "yellow",
+    Verdict.FAILED: "bold red",
+}
 _MAX_TIMEOUT_S = 3_600
 _MAX_AGE_S = 316_224_000
 
@@ -56,11 +68,11 @@ def doctor(
     ] = False,
     airflow_url: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--airflow-url",
-            parser=option_types.url,
-            metavar="URL",
-            help="Also check this Airflow, with the token in EVENLAG_AIRFLOW_TOKEN.",
+            "URL",
+            "Also check this Airflow, with the token in EVENLAG_AIRFLOW_TOKEN.",
+            option_types.url,
         ),
     ] = None,
     dag_prefix: Annotated[
@@ -69,20 +81,20 @@ def doctor(
     ] = "",
     timeout_s: Annotated[
         float,
-        typer.Option(
+        option(
             "--timeout",
-            parser=option_types.real(1, _MAX_TIMEOUT_S),
-            metavar="SECONDS",
-            help="Time limit of all checks in s; one check may take a third.",
+            "SECONDS",
+            "Time limit of all checks in s; one check may take a third.",
+            option_types.real(1, _MAX_TIMEOUT_S),
         ),
     ] = 60.0,
     max_age_s: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--max-age",
-            parser=option_types.whole(1, _MAX_AGE_S),
-            metavar="SECONDS",
-            help="Maximum age of a snapshot in s; default: by the schedule.",
+            "SECONDS",
+            "Maximum age of a snapshot in s; default: by the schedule.",
+            option_types.whole(1, _MAX_AGE_S),
         ),
     ] = None,
     config: ConfigOption = None,
@@ -104,7 +116,6 @@ def doctor(
             )
         _only_freshness(config, cluster, lake, max_age_s, as_json=as_json)
         return
-    from evenlag.cli.tables.doctor import as_plain, show
     from evenlag.doctor.runner import Request, gather_lanes, run_lanes, select_lanes
 
     per_check_s = timeout_s / 3
@@ -114,9 +125,9 @@ def doctor(
     worst = max((result.verdict.rank for result in results), default=0)
     is_well = worst < (Verdict.WARNING.rank if strict else Verdict.FAILED.rank)
     if as_json:
-        print_json({"well": is_well, "checks": as_plain(results)})
+        print_json({"well": is_well, "checks": _as_json(results)})
     else:
-        show(results, console())
+        _show_checks(results)
     if not is_well:
         raise typer.Exit(NOT_WELL)
 
@@ -124,13 +135,15 @@ def doctor(
 def _only_freshness(
     config: Path | None, cluster: str | None, lake: str | None, max_age_s: int | None, *, as_json: bool
 ) -> None:
+    from evenlag.monitoring.freshness import read_freshness
+
     reader, schedules = _lake_and_schedules(lake, config, cluster, max_age_s)
-    found = _freshness(reader, schedules, max_age_s)
+    found = read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)
     is_well = all(one.is_fresh for one in found)
     if as_json:
         print_json({"well": is_well, "freshness": [asdict(one) for one in found]})
     else:
-        _show(found)
+        _show_freshness(found)
     if not is_well:
         raise typer.Exit(NOT_WELL)
 
@@ -161,18 +174,65 @@ def _lake_and_schedules(
     return reader, {cluster: schedules[cluster]}
 
 
-def _freshness(
-    reader: LakeReader, schedules: Mapping[str, str | None], max_age_s: int | None
-) -> list[Freshness]:
-    from evenlag.monitoring.freshness import read_freshness
-
-    return read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)
-
-
-def _show(found: list[Freshness]) -> None:
-    shown = table("Freshness", ("cluster", "well", "newest slot", "age", "why"), right=("age",))
+def _show_freshness(found: list[Freshness]) -> None:
+    shown = Table("Freshness", ("cluster", "well", "newest slot", "age", "why"), right=("age",))
     for one in found:
         well = Text("yes", style="green") if one.is_fresh else Text("NO", style="red")
         age: Any = None if one.age_s is None else 1000 * one.age_s
         shown.add_row(one.cluster, well, moment(one.slot), duration(age), one.reason)
     console().print(shown)
+
+
+def _as_json(results: Iterable[Result]) -> list[dict[str, Any]]:
+    return [
+        {
+            "check": result.check,
+            "cluster": result.cluster,
+            "result": result.verdict.value,
+            "findings": [
+                {"result": one.verdict.value, "finding": one.message, "todo": one.remedy or None}
+                for one in result.findings
+            ],
+        }
+        for result in results
+    ]
+
+
+def _show_checks(results: Sequence[Result]) -> None:
+    """Print one table per area and cluster, then what to do, then the number of checks by verdict."""
+    out = console()
+    for cluster, area in dict.fromkeys((result.cluster, _area(result)) for result in results):
+        title = f"{area} of {cluster}" if cluster else area
+        shown = Table(title, ("check", "result", "finding"), keys=("check", "result"))
+        for result in results:
+            if (result.cluster, _area(result)) != (cluster, area):
+                continue
+            for number, one in enumerate(result.findings):
+                name = "" if number else result.check.partition(".")[2]
+                shown.add_row(name, Text(one.verdict.value, style=_STYLES[one.verdict]), Text(one.message))
+        out.print(shown)
+    _show_todos(results, out)
+    counts = Counter(result.verdict for result in results)
+    out.print(", ".join(f"{counts[verdict]} {verdict.value}" for verdict in reversed(Verdict)))
+
+
+def _show_todos(results: Sequence[Result], out: Console) -> None:
+    todos = [
+        (one.verdict, result, one)
+        for result in results
+        for one in result.findings
+        if one.remedy and one.verdict.rank >= Verdict.WARNING.rank
+    ]
+    if not todos:
+        return
+    out.print(Text("What to do", style="bold"))
+    for verdict, result, one in sorted(todos, key=lambda todo: -todo[0].rank):
+        about = f"{result.check} ({result.cluster})" if result.cluster else result.check
+        # Not in a table: a command that is wrapped cannot be copied.
+        line = Text.assemble((verdict.value, _STYLES[verdict]), f" {about}: {one.message}")
+        out.print(line, soft_wrap=True)
+        out.print(Text(f"    {one.remedy}"), soft_wrap=True)
+
+
+def _area(result: Result) -> str:
+    return result.check.partition(".")[0]

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import secrets
+import sys
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,7 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from evenlag.cli import option_types
+from evenlag.cli.console import print_line
+from evenlag.cli.option_types import option
 from evenlag.errors import UsageError
+from evenlag.formatting import number
 from evenlag.safe_text import cell_text
 
 if TYPE_CHECKING:
@@ -39,27 +43,22 @@ def _export_path(text: str) -> Path:
 
 ExportOption = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--export",
-        help="Also write all rows of the result to this file: .csv, .parquet or .json.",
-        parser=_export_path,
-        metavar="FILE",
+        "FILE",
+        "Also write all rows of the result to this file: .csv, .parquet or .json.",
+        _export_path,
         show_default=False,
     ),
 ]
 
 
 def export_rows(rows: Rows, path: Path) -> int:
-    """Write rows to a file atomically.
+    """Write rows to a file atomically, in the format of its suffix, and return their number.
 
-    rows: An Arrow table, whose schema is kept, or rows as mappings: the columns are all of their keys, in
-        the order of their first occurrence; missing values are null. No mappings give a file without
-        columns.
-    path: The file; its suffix, in upper or lower case, selects the format. An existing file is replaced
-        atomically. ``.csv`` UTF-8, with a header, separated by commas; times as ISO 8601 in UTC, null as an
-        empty cell, lists and structs as JSON. Text that a spreadsheet would evaluate gets an apostrophe in
-        front, and control characters are escaped. ``.parquet`` Types unchanged; times in UTC. ``.json`` One
-        array of objects in ASCII; times as ISO 8601 in UTC. Numbers that are not finite are null.
+    The columns of mappings are all of their keys, in the order of their first occurrence. In CSV, times are
+    ISO 8601 in UTC, lists and structs JSON, and text that a spreadsheet would evaluate gets an apostrophe in
+    front. In JSON, numbers that are not finite are null.
     """
     write = _WRITERS.get(path.suffix.lower())
     if write is None:
@@ -69,11 +68,13 @@ def export_rows(rows: Rows, path: Path) -> int:
     return int(table.num_rows)
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file, whole or not at all; an existing one is replaced.
+def export_and_report(rows: Rows, path: Path) -> None:
+    """Write rows to a file, and say on standard error how many."""
+    print_line(sys.stderr, f"{number(export_rows(rows, path))} rows written to {path}")
 
-    write: Writes to the path that it gets: an empty file in the same folder, so that the rename is atomic.
-    """
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file, whole or not at all; `write` gets an empty file in the same folder, which is renamed."""
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
         # Nobody else has made it: in a folder that others write to, a link would lead elsewhere.

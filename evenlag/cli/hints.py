@@ -1,39 +1,57 @@
-"""`evenlag hints`: the current hints on the hint topic, and their withdrawal."""
+"""`evenlag hints`: the current hints on the hint topic; withdraw one, stop all, resume, purge."""
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from operator import itemgetter
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.text import Text
 
 from assignor_core.hint import GROUP_KEY_PREFIX
-from evenlag.cli import hint_controls, option_types
+from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, find_target
-from evenlag.cli.console import console, print_error, print_json, table
+from evenlag.cli.console import console, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption
-from evenlag.cli.tables.hint_names import client_ids, topic_names
-from evenlag.errors import NothingThereError
+from evenlag.cli.option_types import argument, option
+from evenlag.cli.options import ActorOption, ClusterOption, ConfigOption, JsonOption, ReasonOption
+from evenlag.cli.tables.layout import Column, Table, filled_table, numbers
+from evenlag.cli.tables.plan_tables import SHORT_ID
+from evenlag.context import acting_person
+from evenlag.errors import JobError, NothingThereError
 from evenlag.formatting import did_you_mean, duration, moment, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from assignor_core.hint import Hint
     from assignor_core.loads import Loads
+    from evenlag.cli.cluster_target import Target
     from evenlag.publishing.hint_topic import TopicState
+    from evenlag.publishing.revocation import StopChange
 
 
-_LOADS_COLUMNS = ("group", "measured", "valid", "partitions", "unknown", "largest share", "for", "signature")
 # Partitions that a list of hints contains one by one, of one hint and of all; and ranges of one member in a
 # table, and groups in one.
 _MAX_EXPANDED, _MAX_EXPANDED_IN_ALL = 100_000, 20_000_000
 _MAX_LISTED = 10_000
+# Seconds for the client ids of one hint: the lake may be a store that is not reachable.
+_LAKE_WAIT_S: Final = 5.0
 # The last moment that can be shown: whoever writes to the topic chooses what it contains.
 _LAST_MS = 253_402_300_799_999
+_RecordLakeOption = Annotated[
+    str | None,
+    option(
+        "--lake",
+        "LAKE",
+        "With --bootstrap-servers: the lake in which the action is recorded.",
+        option_types.lake_root,
+    ),
+]
 
 app = typer.Typer(
     cls=ShowByDefault,
@@ -44,12 +62,7 @@ app = typer.Typer(
 
 @app.command(SHOW)
 def hints(
-    group: Annotated[
-        str | None,
-        typer.Argument(
-            parser=option_types.name, metavar="GROUP", help="A group, to show its target assignment."
-        ),
-    ] = None,
+    group: Annotated[str | None, argument("GROUP", "A group, to show its target assignment.")] = None,
     *,
     bootstrap_servers: BootstrapOption = None,
     hint_topic: HintTopicOption = None,
@@ -116,46 +129,43 @@ def _tell_odd(state: TopicState) -> None:
         print_error(f"{state.num_compressed} compressed batches on the topic were skipped")
 
 
+_HINT_COLUMNS: Final = (
+    Column("group", lambda item: item[0]),
+    Column("plan", lambda item: item[1].plan_id[:SHORT_ID]),
+    numbers("sequence", lambda item: number(item[1].sequence)),
+    Column("issued", lambda item: moment(_moment(item[1].issued_at_ms))),
+    numbers("expires", lambda item: _expiry(item[1])),
+    numbers("members", lambda item: number(len(item[1].payload.assignment))),
+    numbers("partitions", lambda item: number(_num_partitions(item[1]))),
+    numbers("max moves", lambda item: number(item[1].payload.max_moves)),
+    Column("signature", lambda item: _signature(item[1])),
+)
+
+
 def _show_all(topic: str, state: TopicState) -> None:
-    columns = (
-        "group",
-        "plan",
-        "sequence",
-        "issued",
-        "expires",
-        "members",
-        "partitions",
-        "max moves",
-        "signature",
-    )
-    shown = table(
-        f"Hints on {topic}",
-        columns,
-        right=("sequence", "expires", "members", "partitions", "max moves"),
-        optional=("issued", "max moves", "members", "partitions", "sequence", "signature"),
-    )
-    for group_id in sorted(state.hints)[:_MAX_LISTED]:
-        hint = state.hints[group_id]
-        shown.add_row(
-            group_id,
-            hint.plan_id[:12],
-            number(hint.sequence),
-            moment(_moment(hint.issued_at_ms)),
-            _expiry(hint),
-            number(len(hint.payload.assignment)),
-            number(_num_partitions(hint)),
-            number(hint.payload.max_moves),
-            "checked" if hint.signed else "not checked",
-        )
-    for group_id, reason in sorted(state.unreadable.items())[:_MAX_LISTED]:
-        shown.add_row(group_id, Text("cannot be read", style="red"), "", "", "", "", "", "", reason)
-    shown.caption = _caption(state.hints, state.unreadable)
+    optional = ("issued", "max moves", "members", "partitions", "sequence", "signature")
+    _show_records(f"Hints on {topic}", _HINT_COLUMNS, state.hints, state.unreadable, optional)
+
+
+def _show_records(
+    title: str,
+    columns: Sequence[Column],
+    records: Mapping[str, Any],
+    unreadable: Mapping[str, str],
+    optional: Sequence[str],
+) -> None:
+    """Print a table of the records of groups, and of those that cannot be read."""
+    rows = sorted(records.items(), key=itemgetter(0))[:_MAX_LISTED]
+    shown = filled_table(title, columns, rows, optional=optional, caption=_caption(records, unreadable))
+    for group_id, reason in sorted(unreadable.items())[:_MAX_LISTED]:
+        blank = [""] * (len(columns) - 3)
+        shown.add_row(group_id, Text("cannot be read", style="red"), *blank, reason)
     console().print(shown)
 
 
 def _show_one(group_id: str, hint: Hint, clients: dict[str, str], names: dict[str, str]) -> None:
     ids = {topic_id for topics in hint.payload.assignment.values() for topic_id in topics}
-    shown = table(
+    shown = Table(
         f"{group_id}: plan {hint.plan_id}, sequence {hint.sequence}, expires {_expiry(hint)}",
         ("member", *(["client"] if clients else []), *(["topic"] if names else []), "topic id", "partitions"),
         # A topic's name identifies it as well.
@@ -164,8 +174,8 @@ def _show_one(group_id: str, hint: Hint, clients: dict[str, str], names: dict[st
         f"fingerprint {hint.payload.fingerprint}",
     )
     for member, topics in sorted(hint.payload.assignment.items()):
-        for topic_id, numbers in sorted(topics.items()):
-            ranges = str(numbers).split(",")
+        for topic_id, partitions in sorted(topics.items()):
+            ranges = str(partitions).split(",")
             listed = ", ".join(ranges[:_MAX_LISTED])
             rest = f" and {number(len(ranges) - _MAX_LISTED)} more" if len(ranges) > _MAX_LISTED else ""
             named = [clients.get(member, "")] if clients else []
@@ -237,33 +247,24 @@ class _Expander:
         }
 
 
+_LOADS_COLUMNS: Final = (
+    Column("group", lambda item: item[0]),
+    Column("measured", lambda item: moment(_moment(item[1].payload.measured_at_ms))),
+    numbers("valid", lambda item: _validity(item[1])),
+    numbers("partitions", lambda item: number(len(_load_values(item[1])))),
+    numbers("unknown", lambda item: number(_load_values(item[1]).count(None))),
+    numbers("largest share", lambda item: _largest_share(item[1])),
+    Column("for", lambda item: _follower(item[1])),
+    Column("signature", lambda item: _signature(item[1])),
+)
+
+
 def _show_loads(state: TopicState) -> None:
     """Print a table of the loads; nothing without any."""
-    if not state.loads and not state.unreadable_loads:
-        return
-    shown = table(
-        "Loads, for when members change",
-        _LOADS_COLUMNS,
-        right=_LOADS_COLUMNS[2:6],
-        optional=("measured", "unknown", "partitions", "largest share"),
-    )
-    for group_id in sorted(state.loads)[:_MAX_LISTED]:
-        loads = state.loads[group_id]
-        known, unknown = _known(loads)
-        shown.add_row(
-            group_id,
-            moment(_moment(loads.payload.measured_at_ms)),
-            _validity(loads),
-            number(len(known) + unknown),
-            number(unknown),
-            f"{max(known, default=0) / (sum(known) or 1):.1%}",
-            _follower(loads),
-            "checked" if loads.signed else "not checked",
-        )
-    for group_id, reason in sorted(state.unreadable_loads.items())[:_MAX_LISTED]:
-        shown.add_row(group_id, Text("cannot be read", style="red"), "", "", "", "", "", reason)
-    shown.caption = _caption(state.loads, state.unreadable_loads)
-    console().print(shown)
+    if state.loads or state.unreadable_loads:
+        optional = ("measured", "unknown", "partitions", "largest share")
+        title = "Loads, for when members change"
+        _show_records(title, _LOADS_COLUMNS, state.loads, state.unreadable_loads, optional)
 
 
 def _loads_as_json(state: TopicState) -> Iterator[dict[str, Any]]:
@@ -294,10 +295,17 @@ def _caption(*records: Mapping[str, Any]) -> str:
     return f"and {number(count)} groups more" if count else "" if any(records) else "none"
 
 
-def _known(loads: Loads) -> tuple[list[int], int]:
-    values = [value for by_topic in loads.payload.loads.values() for value in by_topic]
-    known = [value for value in values if value is not None]
-    return known, len(values) - len(known)
+def _load_values(loads: Loads) -> list[int | None]:
+    return [value for by_topic in loads.payload.loads.values() for value in by_topic]
+
+
+def _largest_share(loads: Loads) -> str:
+    known = [value for value in _load_values(loads) if value is not None]
+    return f"{max(known, default=0) / (sum(known) or 1):.1%}"
+
+
+def _signature(record: Hint | Loads) -> str:
+    return "checked" if record.signed else "not checked"
 
 
 def _validity(loads: Loads) -> str:
@@ -330,7 +338,235 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-app.command("withdraw")(hint_controls.withdraw)
-app.command("stop-all")(hint_controls.stop_all)
-app.command("resume")(hint_controls.resume)
-app.command("purge")(hint_controls.purge)
+def topic_names(target: Target, hint: Hint) -> dict[str, str]:
+    """Return the names of a hint's topics by id; empty if the cluster does not answer."""
+    from evenlag.kafka.connection import admin_client
+    from evenlag.kafka.topic_metadata import read_topic_names
+
+    ids = sorted({topic_id for topics in hint.payload.assignment.values() for topic_id in topics})
+    if not ids:
+        return {}
+    try:
+        with admin_client(target.settings) as client:
+            return read_topic_names(client, ids)
+    except JobError:
+        return {}
+
+
+def client_ids(target: Target, hint: Hint) -> dict[str, str]:
+    """Return client ids by member key; empty if the lake lacks the snapshot, or does not answer in time."""
+    found: dict[str, str] = {}
+    reading = Thread(target=lambda: found.update(_read_client_ids(target, hint)), daemon=True)
+    reading.start()
+    # The hint is on the topic, whatever the lake is like: a store that does not answer delays it no longer.
+    reading.join(_LAKE_WAIT_S)
+    return dict(found)
+
+
+def _read_client_ids(target: Target, hint: Hint) -> dict[str, str]:
+    from assignor_core.hint import member_key
+    from evenlag.lake.reader import LakeReader
+    from evenlag.queries.lag import read_group_members
+
+    payload = hint.payload
+    try:
+        reader = LakeReader(target.loaded.policy.lake)
+        rows = read_group_members(reader, target.name, payload.snapshot_id, payload.group_id)
+    except (JobError, ValueError):
+        return {}
+    return {
+        member_key(row["member_id"], row["group_instance_id"]): row["client_id"]
+        for row in rows
+        if row["member_id"] is not None and row["client_id"] is not None
+    }
+
+
+@app.command("withdraw")
+def withdraw(
+    group: Annotated[str, argument("GROUP", "The group whose hint is withdrawn.")],
+    *,
+    reason: ReasonOption,
+    actor: ActorOption = None,
+    bootstrap_servers: BootstrapOption = None,
+    hint_topic: HintTopicOption = None,
+    lake: _RecordLakeOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Withdraw the hint of a group. Its consumers drop it within seconds; this starts no rebalance.
+
+    Approved plans of the group are no longer published. Later plans may be: to prevent this, put the group
+    into mode shadow, or stop all hints.
+    """
+    from evenlag.publishing.revocation import withdraw_hint
+
+    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
+    who, why = acting_person(actor), reason.strip()
+    done = withdraw_hint(target.loaded, target.name, group, actor=who, reason=why)
+    if as_json:
+        print_json(
+            {
+                "cluster": target.name,
+                "group_id": group,
+                "was_present": done.was_present,
+                "had_loads": done.had_loads,
+                "unread": done.unread,
+                "plan_id": done.plan_id,
+                "sequence": done.sequence,
+                "unpublished_plans": list(done.unpublished),
+                "actor": who,
+                "reason": why,
+            }
+        )
+        return
+    out = console()
+    if done.plan_id is not None:
+        out.print(
+            f"{group}: the hint of plan {done.plan_id[:SHORT_ID]}, sequence {done.sequence}, is withdrawn.",
+            soft_wrap=True,
+        )
+    elif done.was_present:
+        out.print(f"{group}: the topic had no valid hint; its records are removed.")
+    elif done.unread is not None:
+        out.print(f"{group}: whatever hint there was is withdrawn.")
+    else:
+        out.print(f"{group}: there is no current hint; the last one was already withdrawn.")
+    if done.had_loads:
+        out.print(f"{group}: its loads are removed, too.")
+    _tell_unread(done.unread)
+    for plan_id in done.unpublished:
+        out.print(f"{group}: plan {plan_id[:SHORT_ID]} was approved and will not be published.")
+
+
+@app.command("stop-all")
+def stop_all(
+    *,
+    reason: ReasonOption,
+    actor: ActorOption = None,
+    bootstrap_servers: BootstrapOption = None,
+    hint_topic: HintTopicOption = None,
+    lake: _RecordLakeOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop all hints of a cluster: no consumer applies one, and none is published, until `resume`."""
+    from evenlag.publishing import revocation
+
+    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
+    who, why = acting_person(actor), reason.strip()
+    done = revocation.stop_all(target.loaded, target.name, actor=who, reason=why)
+    what = "All hints are stopped" if done.changed else "All hints were stopped already"
+    _tell(target, done, what, who, why, as_json=as_json, stopped=True)
+
+
+@app.command("resume")
+def resume(
+    *,
+    reason: ReasonOption,
+    actor: ActorOption = None,
+    bootstrap_servers: BootstrapOption = None,
+    hint_topic: HintTopicOption = None,
+    lake: _RecordLakeOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Resume the hints of a cluster after `stop-all`: they are published and applied again."""
+    from evenlag.publishing import revocation
+
+    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
+    who, why = acting_person(actor), reason.strip()
+    done = revocation.resume(target.loaded, target.name, actor=who, reason=why)
+    what = "Hints are followed and published again" if done.changed else "Hints were not stopped"
+    _tell(target, done, what, who, why, as_json=as_json, stopped=False)
+
+
+@app.command("purge")
+def purge(
+    *,
+    reason: ReasonOption,
+    actor: ActorOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    bootstrap_servers: BootstrapOption = None,
+    hint_topic: HintTopicOption = None,
+    lake: _RecordLakeOption = None,
+    config: ConfigOption = None,
+    cluster: ClusterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove the records that nobody reads: with keys that are not evenlag's, or in another partition.
+
+    Brokers free their disk space when they compact the topic.
+    """
+    from evenlag.publishing.hint_topic import read_hint_topic
+    from evenlag.publishing.revocation import purge_foreign
+
+    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
+    who, why = acting_person(actor), reason.strip()
+    topic = target.settings.hint_topic
+    found = read_hint_topic(target.settings, ()).foreign
+    what = f"{number(found.num_keys)} keys with {number(found.num_bytes)} bytes"
+    if found.num_keys:
+        if not yes and not typer.confirm(f"Remove {what} from {topic}? It cannot be undone."):
+            raise typer.Exit(1)
+        purge_foreign(target.loaded, target.name, actor=who, reason=why)
+    if as_json:
+        print_json(
+            {
+                "cluster": target.name,
+                "hint_topic": topic,
+                "keys": found.num_keys,
+                "bytes": found.num_bytes,
+                "actor": who,
+                "reason": why,
+            }
+        )
+    elif found.num_keys:
+        console().print(f"{what} are removed from {topic}.", soft_wrap=True)
+    else:
+        console().print(f"{topic} has no records that nobody reads.", soft_wrap=True)
+
+
+def _target(
+    bootstrap_servers: str | None,
+    hint_topic: str | None,
+    lake: str | None,
+    config: Path | None,
+    cluster: str | None,
+) -> Target:
+    return find_target(bootstrap_servers, config, cluster, lake=lake).with_hint_topic(hint_topic)
+
+
+def _tell(
+    target: Target, done: StopChange, what: str, actor: str, reason: str, *, as_json: bool, stopped: bool
+) -> None:
+    if as_json:
+        print_json(
+            {
+                "cluster": target.name,
+                "hint_topic": done.hint_topic,
+                "partitions": done.num_partitions,
+                "stopped": stopped,
+                "changed": done.changed,
+                "unread": done.unread,
+                "warning": done.warning,
+                "actor": actor,
+                "reason": reason,
+            }
+        )
+        return
+    console().print(
+        f"{what} on {target.name}: control/stop {'is in' if stopped else 'is removed from'} all "
+        f"{done.num_partitions} partitions of {done.hint_topic}.",
+        soft_wrap=True,
+    )
+    _tell_unread(done.unread)
+    if done.warning is not None:
+        print_error(done.warning)
+
+
+def _tell_unread(unread: str | None) -> None:
+    if unread is not None:
+        print_error(f"the topic was written, and could not be read afterwards: {unread}")

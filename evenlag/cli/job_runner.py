@@ -23,6 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from evenlag.cli.console import shown_progress
 from evenlag.errors import JobError
 from evenlag.job_events import (
     CycleEnded,
@@ -78,10 +79,7 @@ class JobRunner(Protocol):
 
 
 class JobFailedError(JobError):
-    """Raised when a job failed; carries the job's own message and exit code.
-
-    result: Summary of the work that was completed; None when none was.
-    """
+    """Raised when a job failed, with its message, its exit code and the summary of what it completed."""
 
     def __init__(self, message: str, exit_code: int, result: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -94,10 +92,7 @@ class SparkMissingError(JobError):
 
 
 def job_runner(context: typer.Context, remote: str | None = None) -> JobRunner:
-    """Return the runner of the context: :func:`run_job`, unless a test replaced it.
-
-    remote: URL of the Spark Connect server, as the option ``--remote`` has it.
-    """
+    """Return the runner of the context: :func:`run_job`, unless a test replaced it."""
     runner: JobRunner = context.obj or run_job
     return runner if remote is None else partial(runner, remote=remote)
 
@@ -111,14 +106,10 @@ def run_job(
     remote: str | None = None,
     receive: Receive | None = None,
 ) -> dict[str, Any] | None:
-    """Run a job as ``python -m spark_jobs.<job>`` and wait for it.
+    """Run a job as ``python -m spark_jobs.<job>``, and return its result; None when it succeeded without one.
 
-    Returns the job's result; None when it succeeded without one.
-    report: Called with (step, done, total) as the job progresses.
-    remote: URL of the Spark Connect server that the job uses; default: that of ``EVENLAG_SPARK_REMOTE``, if
-        any.
-    receive: Called with the result, while the job ends its session; with each cycle and each notice of a
-        job that runs cycles until it is stopped. What it raises ends the job.
+    `receive` is called with the result, while the job ends its session, and with each cycle and notice of a
+    job that runs cycles until it is stopped. What it raises ends the job.
     """
     remote = remote or find_remote()
     require_spark(is_remote=remote is not None)
@@ -158,11 +149,28 @@ def run_job(
     return _conclude(job, process.returncode, outcome)
 
 
-def required_result(job: str, result: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a result that must exist."""
+def job_result(
+    context: typer.Context, remote: str | None, job: str, arguments: Sequence[str]
+) -> dict[str, Any]:
+    """Run a job, show its progress, and return its result, which must exist."""
+    with shown_progress() as report:
+        result = job_runner(context, remote)(job, arguments, report)
     if result is None:
         raise JobFailedError(f"the job {job} ended well and sent no result", 1)
     return result
+
+
+def job_arguments(**options: object) -> list[str]:
+    """Return options as arguments of a job, without those that are None or False; a sequence is repeated."""
+    arguments = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            arguments.append(flag)
+        elif value is not None and value is not False:
+            values = value if isinstance(value, list | tuple) else (value,)
+            arguments += [f"{flag}={each}" for each in values]
+    return arguments
 
 
 def require_spark(*, is_remote: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +9,9 @@ import typer
 
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption
-from evenlag.cli.console import console, fit, print_json, print_line, status_text, table
-from evenlag.cli.export import ExportOption, export_rows
+from evenlag.cli.console import console, print_json, status_text
+from evenlag.cli.export import ExportOption, export_and_report
+from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import (
     ClusterOption,
     ConfigOption,
@@ -20,9 +20,22 @@ from evenlag.cli.options import (
     LimitOption,
     interval,
 )
+from evenlag.cli.tables.lag import (
+    BEHIND_BY,
+    DRAINED,
+    LAG,
+    RATES,
+    left_out_groups_text,
+    left_out_text,
+    lower_bound_text,
+    no_owner_text,
+    sentences,
+    unknown_column,
+)
+from evenlag.cli.tables.layout import Column, filled_table, numbers
 from evenlag.context import find_cluster, find_lake
 from evenlag.errors import NothingThereError, UsageError
-from evenlag.formatting import bounded, bounded_duration, did_you_mean, duration, moment, number
+from evenlag.formatting import bounded, did_you_mean, moment, number
 from evenlag.queries.lag import (
     CLIENT_COLUMNS,
     MEMBER_COLUMNS,
@@ -65,14 +78,7 @@ _ABOUT_MEMBERS = "≥ is a lower bound, and another member may be the most loade
 
 
 def lag(
-    group: Annotated[
-        str | None,
-        typer.Argument(
-            parser=option_types.name,
-            metavar="GROUP",
-            help="A group, to show its members and partitions.",
-        ),
-    ] = None,
+    group: Annotated[str | None, argument("GROUP", "A group, to show its members and partitions.")] = None,
     *,
     bootstrap_servers: BootstrapOption = None,
     live: Annotated[
@@ -80,12 +86,12 @@ def lag(
     ] = False,
     reset_policy: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--reset-policy",
-            parser=option_types.reset_policy,
-            metavar="POLICY",
-            help="With --bootstrap-servers: auto.offset.reset of the groups. Unset, the lag of a partition "
+            "POLICY",
+            "With --bootstrap-servers: auto.offset.reset of the groups. Unset, the lag of a partition "
             "without a commit is unknown.",
+            option_types.reset_policy,
         ),
     ] = None,
     watch: Annotated[
@@ -94,11 +100,11 @@ def lag(
     ] = False,
     every: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--every",
-            parser=interval,
-            metavar="DURATION",
-            help="With --watch: interval of the snapshots, in seconds or as 90s, 5min or 1h; default: 2.",
+            "DURATION",
+            "With --watch: interval of the snapshots, in seconds or as 90s, 5min or 1h; default: 2.",
+            interval,
         ),
     ] = None,
     limit: LimitOption = 40,
@@ -124,11 +130,11 @@ def lag(
         raise UsageError("--every goes with --watch: one snapshot has no interval")
     if watch and export is not None:
         raise UsageError("--export writes one snapshot: leave --watch out")
-    from evenlag.cli.live_lag.command import DEFAULT_INTERVAL_S, Asked, find_cluster_to_read, show_live_lag
+    from evenlag.cli.live_lag import DEFAULT_INTERVAL_S, LagRequest, find_cluster_to_read, show_live_lag
 
     target = find_cluster_to_read(bootstrap_servers, config, cluster, reset_policy)
     every_s = (every or DEFAULT_INTERVAL_S) if watch else None
-    show_live_lag(Asked(target, group, limit, every_s, as_json, export))
+    show_live_lag(LagRequest(target, group, limit, every_s, as_json, export))
 
 
 def _refuse_live_options(*, reset_policy: str | None, watch: bool, every: float | None) -> None:
@@ -181,19 +187,17 @@ def _show_snapshot(
             f"{did_you_mean(group, groups)}"
         )
     order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
-    rows, members = _rows_of(rows, group).sort_by(order), _rows_of(members, group)
+    rows, members = _rows_of_group(rows, group).sort_by(order), _rows_of_group(members, group)
     _export(export, head | {"group_id": group}, rows.select(_PARTITION_COLUMNS).to_pylist())
     _show_group(head, rows, members, limit=limit, as_json=as_json)
 
 
 def _export(path: Path | None, head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    if path is None:
-        return
-    count = export_rows([head | row for row in rows], path)
-    print_line(sys.stderr, f"{number(count)} rows written to {path}")
+    if path is not None:
+        export_and_report([head | row for row in rows], path)
 
 
-def _rows_of(rows: pa.Table, group: str) -> pa.Table:
+def _rows_of_group(rows: pa.Table, group: str) -> pa.Table:
     import pyarrow.compute as pc
 
     return rows.filter(pc.equal(rows["group_id"], group))
@@ -203,41 +207,30 @@ def _show_groups(head: dict[str, Any], groups: list[dict[str, Any]], *, limit: i
     if as_json:
         print_json(head | {"groups": groups})
         return
-    unknown = ["unknown"] if any(row["num_unknown_partitions"] for row in groups) else []
-    columns = ("group", "members", "partitions", *unknown, "lag", "most loaded member", "skew", "behind by")
-    shown = table(
+    columns = (
+        Column("group", lambda row: row["group_id"]),
+        numbers("members", lambda row: number(row["num_members"])),
+        numbers("partitions", lambda row: number(row["num_partitions"])),
+        *unknown_column(groups),
+        numbers("lag", lambda row: unmeasured(row) or bounded(row["lag_records"], row["lag_bound"])),
+        numbers("most loaded member", lambda row: bounded(row["max_member_lag_records"], row["lag_bound"])),
+        numbers("skew", lambda row: number(row["lag_skew"], digits=2)),
+        BEHIND_BY,
+        Column("statuses", lambda row: ", ".join(f"{n} {status}" for status, n in row["statuses"].items())),
+    )
+    shown = filled_table(
         f"Lag on {head['cluster']}, read at {moment(head['read_at'])}",
-        (*columns, "statuses"),
-        right=columns[1:],
-        caption=". ".join(
-            filter(
-                None,
-                (
-                    _bounds(groups[:limit], _ABOUT_GROUPS),
-                    unknown_facts_text(groups[:limit]),
-                    left_topics_text(groups[:limit]),
-                    _left_out(len(groups), limit, "groups"),
-                ),
-            )
+        columns,
+        groups[:limit],
+        optional=("statuses", "members", "skew", "partitions", "behind by", "most loaded member"),
+        caption=sentences(
+            lower_bound_text(groups[:limit], _ABOUT_GROUPS),
+            unknown_facts_text(groups[:limit]),
+            left_topics_text(groups[:limit]),
+            left_out_groups_text(groups, limit),
         ),
     )
-    for row in groups[:limit]:
-        num_unknown = row["num_unknown_partitions"]
-        shown.add_row(
-            row["group_id"],
-            number(row["num_members"]),
-            number(row["num_partitions"]),
-            *(number(num_unknown) for _ in unknown),
-            unmeasured(row) or bounded(row["lag_records"], row["lag_bound"]),
-            bounded(row["max_member_lag_records"], row["lag_bound"]),
-            number(row["lag_skew"], digits=2),
-            bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"]),
-            ", ".join(f"{count} {status}" for status, count in row["statuses"].items()),
-        )
-    out = console()
-    out.print(
-        fit(out, shown, ("statuses", "members", "skew", "partitions", "behind by", "most loaded member"))
-    )
+    console().print(shown)
 
 
 def _show_group(
@@ -257,78 +250,44 @@ def _show_group(
         return
     out = console()
     clients = client_names(members.to_pylist())
-    out.print(fit(out, _member_table(head, total, by_member, clients), ("partitions", "client")))
+    out.print(_member_table(head, total, by_member, clients))
     columns = (
-        "topic",
-        "partition",
-        "member",
-        "client",
-        "status",
-        "lag",
-        "in/s",
-        "out/s",
-        "behind by",
-        "drained in",
-        "note",
+        Column("topic", lambda row: row["topic"]),
+        numbers("partition", lambda row: number(row["partition"])),
+        Column("member", lambda row: row["owner_member_id"] or owner_text(row)),
+        Column("client", lambda row: clients.get(row["owner_member_id"] or "", "")),
+        Column("status", lambda row: status_text(row["status"])),
+        LAG,
+        *RATES,
+        BEHIND_BY,
+        *DRAINED,
     )
-    shown = table(
+    shown = filled_table(
         "",
         columns,
-        right=("partition", "lag", "in/s", "out/s", "behind by", "drained in"),
-        caption=_left_out(len(partitions), limit, "partitions"),
+        partitions[:limit],
+        optional=("in/s", "out/s", "drained in", "note", "client", "behind by", "status"),
+        caption=left_out_text(len(partitions), limit, "partitions"),
     )
-    for row in partitions[:limit]:
-        shown.add_row(
-            row["topic"],
-            number(row["partition"]),
-            row["owner_member_id"] or owner_text(row),
-            clients.get(row["owner_member_id"] or "", ""),
-            status_text(row["status"]),
-            bounded(row["lag_records"], row["lag_bound"]),
-            number(row["arrival_rate_records_per_s"], digits=1),
-            number(row["consume_rate_records_per_s"], digits=1),
-            bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"]),
-            duration(row["drain_time_ms"]),
-            "stalled" if row["stalled"] else "",
-        )
-    out.print(fit(out, shown, ("in/s", "out/s", "drained in", "note", "client", "behind by", "status")))
+    out.print(shown)
 
 
 def _member_table(
     head: dict[str, Any], total: dict[str, Any], by_member: list[dict[str, Any]], clients: dict[str, str]
 ) -> Table:
-    unknown = ["unknown"] if any(row["num_unknown_partitions"] for row in by_member) else []
-    columns = ("member", "client", "partitions", *unknown, "lag")
-    shown = table(
+    columns = (
+        Column("member", lambda row: row["member_id"] or no_owner_text(total)),
+        Column("client", lambda row: clients.get(row["member_id"] or "", "")),
+        numbers("partitions", lambda row: number(row["num_partitions"])),
+        *unknown_column(by_member),
+        LAG,
+    )
+    return filled_table(
         f"{total['group_id']} on {head['cluster']}, read at {moment(head['read_at'])}",
         columns,
-        right=columns[2:],
-        caption=". ".join(
-            filter(
-                None,
-                (_bounds([total], _ABOUT_MEMBERS), unknown_facts_text([total]), left_topics_text([total])),
-            )
+        by_member,
+        optional=("partitions", "client"),
+        caption=sentences(
+            lower_bound_text([total], _ABOUT_MEMBERS), unknown_facts_text([total]), left_topics_text([total])
         ),
     )
-    for row in by_member:
-        num_unknown = row["num_unknown_partitions"]
-        shown.add_row(
-            row["member_id"] or ("nobody" if total["owner_problem"] is None else "nobody, or not known"),
-            clients.get(row["member_id"] or "", ""),
-            number(row["num_partitions"]),
-            *(number(num_unknown) for _ in unknown),
-            bounded(row["lag_records"], row["lag_bound"]),
-        )
-    return shown
-
-
-def _bounds(rows: list[dict[str, Any]], about: str) -> str:
-    num_unknown = sum(row["num_unknown_partitions"] for row in rows)
-    if not num_unknown:
-        return ""
-    num_partitions = sum(row["num_partitions"] for row in rows)
-    return f"The lag of {num_unknown:,} of {num_partitions:,} partitions is not known: {about}"
-
-
-def _left_out(count: int, limit: int, what: str) -> str:
-    return f"{count - limit} more {what}: --limit {count}" if count > limit else ""

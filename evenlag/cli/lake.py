@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenlag.cli.console import console, print_json, shown_progress, status_text, table
-from evenlag.cli.job_runner import JobFailedError, job_runner, required_result
+from evenlag.cli.console import console, print_json, status_text
+from evenlag.cli.job_runner import JobFailedError, job_arguments, job_result
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, RemoteOption
+from evenlag.cli.tables.layout import Column, filled_table, numbers
 from evenlag.context import find_cluster, find_lake, find_policy
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import UsageError
@@ -57,25 +58,17 @@ def status(
         answers = [{key: getattr(check, key) for key in keys} for check in checks]
         print_json({"cluster": name, "tables": rows, "checks": answers})
         return
-    numbers = ("rows", "files", "size", "commits")
-    shown = table(
-        f"Tables of {name}",
-        ("table", *numbers[:3], "days", numbers[3], "health"),
-        right=numbers,
-        optional=("commits", "files"),
+    columns = (
+        Column("table", lambda row: row["table"]),
+        numbers("rows", lambda row: number(row["num_rows"])),
+        numbers("files", lambda row: number(row["num_files"])),
+        numbers("size", lambda row: _size(row["size_bytes"])),
+        Column("days", lambda row: f"{row['first_day']}..{row['last_day']}" if row["first_day"] else NOTHING),
+        numbers("commits", lambda row: number(row["commits_since_checkpoint"])),
+        Column("health", lambda row: status_text("OK") if row["is_healthy"] else "see below"),
     )
-    for row in rows:
-        shown.add_row(
-            row["table"],
-            number(row["num_rows"]),
-            number(row["num_files"]),
-            _size(row["size_bytes"]),
-            f"{row['first_day']}..{row['last_day']}" if row["first_day"] else NOTHING,
-            number(row["commits_since_checkpoint"]),
-            status_text("OK") if row["is_healthy"] else "see below",
-        )
     out = console()
-    out.print(shown)
+    out.print(filled_table(f"Tables of {name}", columns, rows, optional=("commits", "files")))
     for check in faults:
         line = f"{check.table_name}: {check.check_name}: {check.observed} ({check.allowed}): {check.message}"
         out.print(line, markup=False)
@@ -103,14 +96,10 @@ def maintain(
             raise UsageError(f"there is no step {step!r}{did_you_mean(step, _STEPS)}: {_STEP_NAMES}")
     if _policy(config) is None:
         raise UsageError("maintenance needs a policy: name the file with --config")
-    arguments = [f"--only={step}" for step in only or ()]
-    arguments += [f"--config={config}"] if config is not None else []
-    if cluster is not None:
-        arguments.append(f"--cluster={find_cluster(find_lake(None, config), cluster)}")
-    arguments += ["--dry-run"] if dry_run else []
+    name = _checked_cluster(config, cluster)
     try:
-        with shown_progress() as report:
-            done = required_result("maintain", job_runner(context, remote)("maintain", arguments, report))
+        arguments = job_arguments(only=only, config=config, cluster=name, dry_run=dry_run)
+        done = job_result(context, remote, "maintain", arguments)
     except JobFailedError as error:
         # Other steps succeeded: show them before the error.
         if error.result is not None:
@@ -152,19 +141,15 @@ def erase(
     what = f"the group {group!r}" if group is not None else f"the member {member!r}"
     if not (dry_run or yes) and not typer.confirm(f"Erase {what} from all tables? It cannot be undone."):
         raise typer.Exit(1)
-    arguments = [f"--group={group}" if group is not None else f"--member={member}"]
-    arguments += [f"--config={config}"] if config is not None else []
-    if cluster is not None:
-        arguments.append(f"--cluster={find_cluster(find_lake(None, config), cluster)}")
-    arguments += ["--dry-run"] if dry_run else []
-    with shown_progress() as report:
-        done = required_result("erase", job_runner(context, remote)("erase", arguments, report))
+    name = _checked_cluster(config, cluster)
+    arguments = job_arguments(group=group, member=member, config=config, cluster=name, dry_run=dry_run)
+    done = job_result(context, remote, "erase", arguments)
     if as_json:
         print_json({"is_dry_run": dry_run} | done)
         return
     out = console()
-    for name, num in sorted(done["rows"].items()):
-        out.print(f"{name}: {number(num)} rows {'to erase' if dry_run else 'erased'}", markup=False)
+    for table, num in sorted(done["rows"].items()):
+        out.print(f"{table}: {number(num)} rows {'to erase' if dry_run else 'erased'}", markup=False)
     if not done["rows"]:
         out.print(f"No table has {what}", markup=False)
     elif not dry_run:
@@ -182,6 +167,11 @@ def _print_maintained(result: dict[str, Any], *, is_dry_run: bool, as_json: bool
     out.print(f"{'Would do' if is_dry_run else 'Done'}: {counts or 'nothing'}", markup=False)
     for line in (*result["left"], *result["unhealthy"]):
         out.print(line, markup=False)
+
+
+def _checked_cluster(config: Path | None, cluster: str | None) -> str | None:
+    """Return the cluster that is named, if the lake has it; None: all."""
+    return None if cluster is None else find_cluster(find_lake(None, config), cluster)
 
 
 def _policy(config: Path | None) -> Policy | None:

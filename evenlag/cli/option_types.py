@@ -11,13 +11,14 @@ import os
 import string
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+T = TypeVar("T")
 # Moments and days outside these years are typing errors. Their arithmetic overflows near the ends of the
 # calendar.
 FIRST_YEAR: Final = 1970
@@ -34,20 +35,13 @@ _PLAN_ID_DIGITS: Final = 64
 
 
 def shown(text: object) -> str:
-    """Quote a value for a message.
-
-    Returns the ``repr`` on one line, with surrogates escaped; longer than 60 characters, it ends in an
-    ellipsis.
-    """
+    """Return the ``repr`` of a value for a message: on one line, of at most 60 characters."""
     quoted = repr(str(text)).encode("utf-8", "backslashreplace").decode()
     return quoted if len(quoted) <= _SHOWN else f"{quoted[:_SHOWN]}…"
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
-    """Make a parser of whole numbers.
-
-    Returns the parser. It raises ``typer.BadParameter`` for a text that is not such a number.
-    """
+    """Return a parser of whole numbers."""
 
     def integer(text: str) -> int:
         try:
@@ -64,10 +58,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def real(low: float, high: float) -> Callable[[str], float]:
-    """Make a parser of finite numbers.
-
-    Returns the parser. It raises ``typer.BadParameter`` for a text that is not such a number.
-    """
+    """Return a parser of finite numbers."""
     bounds = f"{low:,g} to {high:,.10g}"
 
     def number(text: str) -> float:
@@ -83,39 +74,33 @@ def real(low: float, high: float) -> Callable[[str], float]:
 
 
 def moment(text: str) -> datetime:
-    """Parse a moment.
-
-    text: ISO 8601; UTC if it has no offset.
-    """
+    """Parse a moment in ISO 8601; UTC if it has no offset."""
     try:
         at = datetime.fromisoformat(text)
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"{shown(text)} is no moment: write e.g. 2026-11-21T13:05, in UTC") from None
-    if not FIRST_YEAR <= at.year <= LAST_YEAR:
-        raise typer.BadParameter(f"{shown(text)} lies outside the years {FIRST_YEAR} to {LAST_YEAR}")
+    _check_year(text, at.year)
     return at
 
 
 def day(text: str) -> date:
-    """Parse a day.
-
-    text: ISO 8601, e.g. ``2026-03-01``.
-    """
+    """Parse a day in ISO 8601."""
     try:
         found = date.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(f"{shown(text)} is no day: write e.g. 2026-03-01") from None
-    if not FIRST_YEAR <= found.year <= LAST_YEAR:
-        raise typer.BadParameter(f"{shown(text)} lies outside the years {FIRST_YEAR} to {LAST_YEAR}")
+    _check_year(text, found.year)
     return found
 
 
-def name(text: str) -> str:
-    """Check a name, e.g. of a group, a cluster or a topic, and return it unchanged.
+def _check_year(text: str, year: int) -> None:
+    if not FIRST_YEAR <= year <= LAST_YEAR:
+        raise typer.BadParameter(f"{shown(text)} lies outside the years {FIRST_YEAR} to {LAST_YEAR}")
 
-    Kafka allows nearly any text as a group id.
-    """
+
+def name(text: str) -> str:
+    """Check a name and return it unchanged; Kafka allows nearly any text as a group id."""
     if not text:
         raise typer.BadParameter("a name must not be empty: give one, or leave the option out")
     try:
@@ -128,10 +113,7 @@ def name(text: str) -> str:
 
 
 def plan_id(text: str) -> str:
-    """Check the id of a plan, or its first characters.
-
-    text: 1 to 64 hexadecimal digits.
-    """
+    """Check the id of a plan, or its first characters: 1 to 64 hexadecimal digits."""
     if not 0 < len(text) <= _PLAN_ID_DIGITS or set(text) - set(string.hexdigits):
         raise typer.BadParameter(
             f"{shown(text)} is no plan: its id is {_PLAN_ID_DIGITS} hexadecimal digits, the first will do"
@@ -140,21 +122,22 @@ def plan_id(text: str) -> str:
 
 
 def reset_policy(text: str) -> str:
-    """Check a reset policy and return it unchanged; ``typer.BadParameter`` when it is none."""
+    """Check a reset policy and return it unchanged."""
     from evenlag.enums import check_reset_policy
 
-    try:
-        return str(check_reset_policy(name(text)))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    return _checked(lambda: str(check_reset_policy(name(text))))
 
 
 def pattern(text: str) -> str:
     """Check a pattern of groups (a name, a glob or ``/regex/``), and return it unchanged."""
     from evenlag.name_patterns import check_pattern
 
+    return _checked(lambda: check_pattern(name(text)))
+
+
+def _checked(check: Callable[[], T]) -> T:
     try:
-        return check_pattern(name(text))
+        return check()
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -185,11 +168,7 @@ def servers(text: str) -> str:
     """Check brokers, as ``host:port`` separated by commas, and return the text unchanged."""
     from evenlag.policy.kafka_settings import check_server
 
-    try:
-        for part in name(text).split(","):
-            check_server(part.strip())
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    _checked(lambda: [check_server(part.strip()) for part in name(text).split(",")])
     return text
 
 
@@ -217,3 +196,15 @@ def check_folder_of(file: Path) -> Path:
     except OSError as error:
         raise typer.BadParameter(f"{shown(file)} cannot be written: {error.strerror}") from None
     return file
+
+
+def option(
+    flags: str, metavar: str, help_text: str, parser: Callable[[str], Any] = name, **settings: Any
+) -> Any:
+    """Declare an option that takes a value; `flags` are separated by spaces."""
+    return typer.Option(*flags.split(), parser=parser, metavar=metavar, help=help_text, **settings)
+
+
+def argument(metavar: str, help_text: str, parser: Callable[[str], Any] = name, **settings: Any) -> Any:
+    """Declare an argument."""
+    return typer.Argument(parser=parser, metavar=metavar, help=help_text, **settings)

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from evenlag.cli import option_types
+from evenlag.cli.option_types import argument, option
 from evenlag.formatting import did_you_mean
 from evenlag.spark_connect import REMOTE_VARIABLE, TOKEN_VARIABLE, check_remote
 
@@ -43,95 +44,57 @@ def _remote(text: str) -> str:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        parser=option_types.path,
-        metavar="PATH",
-        help="The policy file; else $EVENLAG_CONFIG, else ./evenlag.yaml.",
+    option(
+        "--config -c",
+        "PATH",
+        "The policy file; else $EVENLAG_CONFIG, else ./evenlag.yaml.",
+        option_types.path,
     ),
 ]
 ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        parser=option_types.name,
-        metavar="CLUSTER",
-        help="The cluster's name; not needed when there is one only.",
-    ),
+    str | None, option("--cluster", "CLUSTER", "The cluster's name; not needed when there is one only.")
 ]
 LakeOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--lake",
-        parser=option_types.lake_root,
-        metavar="LAKE",
-        help="Root of the tables; else the policy's, else $EVENLAG_LAKE, else ./evenlag-lake.",
+        "LAKE",
+        "Root of the tables; else the policy's, else $EVENLAG_LAKE, else ./evenlag-lake.",
+        option_types.lake_root,
     ),
 ]
 RemoteOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--remote",
-        parser=_remote,
-        metavar="URL",
-        help=f"Spark Connect server sc://HOST:PORT that runs the job; else ${REMOTE_VARIABLE}, else a Spark "
+        "URL",
+        f"Spark Connect server sc://HOST:PORT that runs the job; else ${REMOTE_VARIABLE}, else a Spark "
         f"session of its own. A token goes into ${TOKEN_VARIABLE}.",
+        _remote,
     ),
 ]
 LimitOption = Annotated[
-    int,
-    typer.Option(
-        "--limit",
-        parser=option_types.whole(1, option_types.MAX_ROWS),
-        metavar="N",
-        help="How many rows to show.",
-    ),
+    int, option("--limit", "N", "How many rows to show.", option_types.whole(1, option_types.MAX_ROWS))
 ]
-AnyGroupArgument = Annotated[
-    str | None,
-    typer.Argument(
-        parser=option_types.name, metavar="GROUP", help="One group only; else all.", show_default=False
-    ),
-]
+AnyGroupArgument = Annotated[str | None, argument("GROUP", "One group only; else all.", show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, for scripts.")]
 
 ReasonOption = Annotated[
-    str,
-    typer.Option(
-        "--reason",
-        parser=option_types.name,
-        metavar="TEXT",
-        help="Why; it is recorded.",
-        callback=_reason,
-        show_default=False,
-    ),
+    str, option("--reason", "TEXT", "Why; it is recorded.", callback=_reason, show_default=False)
 ]
 ActorOption = Annotated[
-    str | None,
-    typer.Option(
-        "--actor",
-        parser=option_types.name,
-        metavar="NAME",
-        help="The name to record; else the user of this machine.",
-    ),
+    str | None, option("--actor", "NAME", "The name to record; else the user of this machine.")
 ]
 NameOption = Annotated[
     str | None,
-    typer.Option(
-        "--actor",
-        parser=option_types.name,
-        metavar="NAME",
-        help="Your name, if several people use this account; recorded beside the account.",
-    ),
+    option("--actor", "NAME", "Your name, if several people use this account; recorded beside the account."),
 ]
 AirflowUrlOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--airflow-url",
-        parser=option_types.name,
-        metavar="URL",
-        help="Decide through this Airflow, with the token in EVENLAG_AIRFLOW_TOKEN or in the file that "
+        "URL",
+        "Decide through this Airflow, with the token in EVENLAG_AIRFLOW_TOKEN or in the file that "
         "EVENLAG_AIRFLOW_TOKEN_FILE names; else $EVENLAG_AIRFLOW_URL.",
     ),
 ]
@@ -150,10 +113,10 @@ def interval(text: str) -> float:
 
 EveryOption = Annotated[
     float | None,
-    typer.Option(
+    option(
         "--every",
-        parser=interval,
-        metavar="DURATION",
-        help="With --watch: interval of the cycles, in seconds or as 90s, 5min or 1h; default: 60.",
+        "DURATION",
+        "With --watch: interval of the cycles, in seconds or as 90s, 5min or 1h; default: 60.",
+        interval,
     ),
 ]

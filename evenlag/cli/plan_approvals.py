@@ -15,6 +15,7 @@ import typer
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import find_target
 from evenlag.cli.console import console, print_json
+from evenlag.cli.option_types import argument
 from evenlag.cli.options import (
     AirflowUrlOption,
     ClusterOption,
@@ -38,10 +39,7 @@ if TYPE_CHECKING:
     from evenlag.publishing.answers.actors import Actor
     from evenlag.publishing.publish import PublishReport
 
-PlanArgument = Annotated[
-    str,
-    typer.Argument(parser=option_types.plan_id, metavar="PLAN", help="The plan id, or its first characters."),
-]
+PlanArgument = Annotated[str, argument("PLAN", "The plan id, or its first characters.", option_types.plan_id)]
 
 
 class NotPublishedError(JobError):

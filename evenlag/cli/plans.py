@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, print_json, status_text, table
+from evenlag.cli.console import console, print_json, status_text
 from evenlag.cli.grammar import SHOW, ShowByDefault
+from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
+from evenlag.cli.tables.layout import Table
 from evenlag.cli.tables.plan_tables import SHORT_ID, gate_values, measures_table, move_table, plan_table
 from evenlag.context import find_cluster, find_lake
 from evenlag.errors import NothingThereError, UsageError
@@ -38,34 +40,26 @@ app = typer.Typer(
 @app.command(SHOW)
 def plans(
     plan_id: Annotated[
-        str | None,
-        typer.Argument(
-            parser=option_types.plan_id, metavar="PLAN", help="A plan id, or its first characters."
-        ),
+        str | None, argument("PLAN", "A plan id, or its first characters.", option_types.plan_id)
     ] = None,
     *,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group", "-g", parser=option_types.name, metavar="GROUP", help="Plans of this group only."
-        ),
-    ] = None,
+    group: Annotated[str | None, option("--group -g", "GROUP", "Plans of this group only.")] = None,
     days: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--days",
-            parser=option_types.whole(0, option_types.MAX_DAYS),
-            metavar="N",
-            help=f"Number of days to look back; default {_DEFAULT_DAYS}.",
+            "N",
+            f"Number of days to look back; default {_DEFAULT_DAYS}.",
+            option_types.whole(0, option_types.MAX_DAYS),
         ),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--limit",
-            parser=option_types.whole(1, option_types.MAX_ROWS),
-            metavar="N",
-            help=f"Number of plans to show; default {_DEFAULT_LIMIT}.",
+            "N",
+            f"Number of plans to show; default {_DEFAULT_LIMIT}.",
+            option_types.whole(1, option_types.MAX_ROWS),
         ),
     ] = None,
     config: ConfigOption = None,
@@ -97,7 +91,7 @@ def plans(
     if rows:
         console().print(plan_table(f"Plans of {name}", rows[:limit], caption=_left(len(rows), limit)))
     if without:
-        shown = table(
+        shown = Table(
             f"Groups without a plan, slot {moment(without[0]['slot'])}",
             ("group", "mode", "why"),
             optional=("mode",),
@@ -168,13 +162,13 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     if score is not None:
         verdict = {True: "It paid off", False: "It did not pay off", None: "Whether it paid off is open"}
         out.print(f"{verdict[score['paid_off']]}: {score['reason']}.", highlight=False)
-    history = table("What happened", ("event", "at", "who", "why"), keys=("event",))
+    history = Table("What happened", ("event", "at", "who", "why"), keys=("event",))
     for event in events:
         history.add_row(
             status_text(event["event"]), moment(event["at"]), answered_by(event), event["reason"] or ""
         )
     out.print(history)
-    verdicts = table(
+    verdicts = Table(
         "Gates",
         ("gate", "passed", "observed", "allowed", "verdict"),
         keys=("gate",),

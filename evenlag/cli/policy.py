@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path  # Typer reads the annotations
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import console, print_json, table
+from evenlag.cli.console import console, print_json
+from evenlag.cli.option_types import argument
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption
+from evenlag.cli.tables.layout import Column, Table, filled_table
 from evenlag.context import find_policy, only_cluster
 from evenlag.errors import UsageError
 from evenlag.formatting import NOTHING, did_you_mean
+
+if TYPE_CHECKING:
+    from evenlag.policy.settings import Policy
 
 app = typer.Typer(help="The policy file.", no_args_is_help=True)
 
@@ -26,10 +31,8 @@ def _policy() -> None:
 def check(
     path: Annotated[
         Path | None,
-        typer.Argument(
-            parser=option_types.path,
-            metavar="PATH",
-            help="The policy file; default: $EVENLAG_CONFIG, then ./evenlag.yaml.",
+        argument(
+            "PATH", "The policy file; default: $EVENLAG_CONFIG, then ./evenlag.yaml.", option_types.path
         ),
     ] = None,
     *,
@@ -50,29 +53,27 @@ def check(
         return
     out = console()
     out.print(f"{find_policy_path(path)} is valid. Tables are in {policy.lake}.")
-    clusters = table(
-        "Clusters",
-        ("cluster", "brokers", "security", "schedule", "hint topic"),
-        keys=("schedule",),
-        optional=("security",),
+    out.print(_cluster_table(policy))
+    out.print(_rule_table(policy))
+
+
+def _cluster_table(policy: Policy) -> Table:
+    columns = (
+        Column("cluster", lambda item: item[0]),
+        Column("brokers", lambda item: ", ".join(item[1].bootstrap_servers)),
+        Column("security", lambda item: str(item[1].kafka.get("security_protocol", "PLAINTEXT"))),
+        Column("schedule", lambda item: item[1].schedule or "manual"),
+        Column("hint topic", lambda item: item[1].hint_topic + " (signed)" * bool(item[1].hint_signing_key)),
     )
-    for name, cluster in policy.clusters.items():
-        clusters.add_row(
-            name,
-            ", ".join(cluster.bootstrap_servers),
-            str(cluster.kafka.get("security_protocol", "PLAINTEXT")),
-            cluster.schedule or "manual",
-            cluster.hint_topic + (" (signed)" if cluster.hint_signing_key else ""),
-        )
-    out.print(clusters)
+    clusters = policy.clusters.items()
+    return filled_table("Clusters", columns, clusters, keys=("schedule",), optional=("security",))
+
+
+def _rule_table(policy: Policy) -> Table:
+    title = "Groups: the first matching rule applies"
     columns = ("groups", "clusters", "mode", "assignor", "max moves", "count slack", "min gain")
-    rules = table(
-        "Groups: the first matching rule applies",
-        columns,
-        right=columns[4:],
-        keys=("groups", "mode"),
-        optional=("clusters", "min gain", "count slack"),
-    )
+    optional = ("clusters", "min gain", "count slack")
+    rules = Table(title, columns, right=columns[4:], keys=("groups", "mode"), optional=optional)
     for rule in (*policy.groups, None):
         settings: Any = rule or policy.group_settings("", "")
         rules.add_row(
@@ -84,15 +85,12 @@ def check(
             f"{settings.count_slack:,}",
             f"{100 * settings.min_gain:g} %" if settings.min_gain else NOTHING,
         )
-    out.print(rules)
+    return rules
 
 
 @app.command("explain")
 def explain(
-    group: Annotated[
-        str,
-        typer.Argument(parser=option_types.name, metavar="GROUP", help="Name of a group; it need not exist."),
-    ],
+    group: Annotated[str, argument("GROUP", "Name of a group; it need not exist.")],
     *,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
@@ -125,7 +123,7 @@ def explain(
             f"{group} on {name}: all of its settings apply.",
             highlight=False,
         )
-    shown = table(f"Settings of {group}", ("setting", "value", "from"), keys=("setting",))
+    shown = Table(f"Settings of {group}", ("setting", "value", "from"), keys=("setting",))
     for setting in found.settings:
         shown.add_row(setting.name, _value_text(setting.value), setting.source)
     out.print(shown)
@@ -149,7 +147,7 @@ def _value_text(value: Any) -> str:
     return str(value)
 
 
-def _resolve_secrets(policy: Any) -> None:
+def _resolve_secrets(policy: Policy) -> None:
     from evenlag.policy.secrets import SecretRef
 
     for value in policy.storage.values().values() if policy.storage else ():

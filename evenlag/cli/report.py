@@ -6,12 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from evenlag.cli import option_types
 from evenlag.cli.audit import UntilOption  # Typer reads the annotations
 from evenlag.cli.console import console, print_json
 from evenlag.cli.export import write_atomically
+from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
 from evenlag.context import find_cluster, find_lake
 from evenlag.errors import NothingThereError
@@ -29,25 +28,17 @@ def _file_path(text: str) -> Path:
 
 def report(
     group: Annotated[
-        str | None,
-        typer.Argument(
-            parser=option_types.name,
-            metavar="GROUP",
-            help="The group; default: the one with the largest lag.",
-        ),
+        str | None, argument("GROUP", "The group; default: the one with the largest lag.")
     ] = None,
     *,
-    file: Annotated[
-        Path,
-        typer.Option("--file", "-f", parser=_file_path, metavar="PATH", help="The file to write."),
-    ] = _DEFAULT_FILE,
+    file: Annotated[Path, option("--file -f", "PATH", "The file to write.", _file_path)] = _DEFAULT_FILE,
     hours: Annotated[
         float,
-        typer.Option(
+        option(
             "--hours",
-            parser=option_types.real(0.01, option_types.MAX_HOURS),
-            metavar="HOURS",
-            help="Number of hours to look back.",
+            "HOURS",
+            "Number of hours to look back.",
+            option_types.real(0.01, option_types.MAX_HOURS),
         ),
     ] = 24.0,
     until: UntilOption = None,

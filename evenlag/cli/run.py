@@ -14,6 +14,7 @@ import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +23,8 @@ import typer
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
 from evenlag.cli.console import console, print_json, print_line, shown_progress
-from evenlag.cli.cycle_publisher import publisher, with_imports
 from evenlag.cli.job_runner import job_runner
+from evenlag.cli.option_types import option
 from evenlag.cli.options import (  # Typer reads them
     ClusterOption,
     ConfigOption,
@@ -59,31 +60,25 @@ def run(
     cluster: ClusterOption = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(
-            "--group",
-            "-g",
-            parser=option_types.pattern,
-            metavar="PATTERN",
-            help="With --bootstrap-servers: plan for these groups (name, glob or /regex/).",
+        option(
+            "--group -g",
+            "PATTERN",
+            "With --bootstrap-servers: plan for these groups (name, glob or /regex/).",
+            option_types.pattern,
         ),
     ] = None,
     lake: Annotated[
         str | None,
-        typer.Option(
-            "--lake",
-            parser=option_types.lake_root,
-            metavar="LAKE",
-            help="With --bootstrap-servers: where the tables go.",
-        ),
+        option("--lake", "LAKE", "With --bootstrap-servers: where the tables go.", option_types.lake_root),
     ] = None,
     reset_policy: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--reset-policy",
-            parser=option_types.reset_policy,
-            metavar="POLICY",
-            help="With --bootstrap-servers: auto.offset.reset of the groups. Unset, the lag of a partition "
+            "POLICY",
+            "With --bootstrap-servers: auto.offset.reset of the groups. Unset, the lag of a partition "
             "without a commit is unknown, and it is not moved.",
+            option_types.reset_policy,
         ),
     ] = None,
     publish: Annotated[
@@ -127,11 +122,8 @@ def run(
     slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with shown_progress() as report, target.policy_file(config) as policy_file:
-        publish_once = publisher(target, slot, run_id, report) if publish else None
-        progress = with_imports(report) if publish else report
-        answer = _cycle(
-            job_runner(context, remote), target, policy_file, slot, run_id, progress, publish_once
-        )
+        publish_once = _publisher(target, slot, run_id, report) if publish else None
+        answer = _cycle(job_runner(context, remote), target, policy_file, slot, run_id, report, publish_once)
         if publish_once is not None:
             answer[CycleStep.PUBLISH] = publish_once()
     answer |= {"cluster": target.name, "lake": target.loaded.policy.lake, "slot": slot, "run_id": run_id}
@@ -163,6 +155,23 @@ def _cycle(
 
     result = run_job("cycle", arguments, report, receive=receive)
     return _recorded_summaries(target, run_id) if result is None else result
+
+
+def _publisher(
+    target: Target, slot: datetime, run_id: str, report: ReportProgress
+) -> Callable[[], dict[str, Any]]:
+    """Return what publishes a cycle at its first call, and returns the summary at each."""
+
+    @cache
+    def publish() -> dict[str, Any]:
+        from evenlag.publishing.publish import publish_cycle
+
+        report("publishing", 0, 1)
+        summary = publish_cycle(target.loaded, target.name, slot, run_id, actor="command")
+        report("publishing", 1, 1)
+        return summary
+
+    return publish
 
 
 def _recorded_summaries(target: Target, run_id: str) -> dict[str, Any]:

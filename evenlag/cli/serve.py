@@ -12,6 +12,7 @@ import typer
 from evenlag.cli import option_types
 from evenlag.cli.console import console
 from evenlag.cli.export import write_atomically
+from evenlag.cli.option_types import option
 from evenlag.cli.options import ConfigOption, LakeOption
 from evenlag.context import find_policy, lake_root
 from evenlag.errors import NothingThereError, UsageError
@@ -28,11 +29,11 @@ _FOR_EVERYBODY: Final = 0o644
 
 MaxGroupsOption = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--max-groups",
-        parser=option_types.whole(0, _MOST_GROUPS),
-        metavar="COUNT",
-        help="Groups of a cluster that have metrics of their own: unknown lags first.  [default: 1000]",
+        "COUNT",
+        "Groups of a cluster that have metrics of their own: unknown lags first.  [default: 1000]",
+        option_types.whole(0, _MOST_GROUPS),
     ),
 ]
 
@@ -41,22 +42,15 @@ def serve(
     *,
     host: Annotated[
         str,
-        typer.Option(
+        option(
             "--host",
-            parser=option_types.name,
-            metavar="HOST",
-            help=f"Address to listen on; one of another machine's needs a token in ${TOKEN_VARIABLE}, or in "
+            "HOST",
+            f"Address to listen on; one of another machine's needs a token in ${TOKEN_VARIABLE}, or in "
             f"the file that ${TOKEN_FILE_VARIABLE} names.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
-        int,
-        typer.Option(
-            "--port",
-            parser=option_types.whole(0, _MAX_PORT),
-            metavar="PORT",
-            help="Port to listen on; 0: any free one.",
-        ),
+        int, option("--port", "PORT", "Port to listen on; 0: any free one.", option_types.whole(0, _MAX_PORT))
     ] = 8760,
     max_groups: MaxGroupsOption = None,
     config: ConfigOption = None,

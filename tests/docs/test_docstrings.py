@@ -120,7 +120,7 @@ def test_public_functions_document_parameters_results_and_errors(module: str) ->
 def test_commands_and_callbacks_are_found() -> None:
     assert {
         ("evenlag.cli.lag", "lag"),
-        ("evenlag.cli.hint_controls", "stop_all"),
+        ("evenlag.cli.hints", "stop_all"),
         ("evenlag.cli.app", "_root"),
     } <= COMMANDS
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.text import Text
 
-from evenlag.cli.console import console, fit, print_error, print_json, shown_progress, table
+from evenlag.cli.console import console, print_error, print_json, shown_progress
 from evenlag.cli.export import export_rows
+from evenlag.cli.tables.layout import Table
 from evenlag.consumer import events
 from evenlag.html import markup
 from evenlag.logging_setup import JsonFormatter, TextFormatter, log_fields, named_logger
@@ -182,10 +183,10 @@ def check_alerts(names: Sequence[str]) -> None:
 def check_terminal(names: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Print names in each form that the commands use."""
     out = console()
-    shown = table(names[0], ("group", "lag"), right=("lag",), caption=names[1])
+    shown = Table(names[0], ("group", "lag"), right=("lag",), caption=names[1])
     for name in names:
         shown.add_row(name, Text(name, style="red"))
-    out.print(fit(out, shown, ()))
+    out.print(shown)
     with shown_progress() as report:
         for name in names[:50]:
             out.print(name, soft_wrap=True)

@@ -4,83 +4,59 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.cli.console import table
+from evenlag.cli.tables.layout import Column, Table, filled_table, numbers
 from evenlag.formatting import NOTHING, duration, number, percent
 from evenlag.queries.comparisons import MEASURED_SHOWN, OBSERVED, OBSERVED_SHOWN, shown_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from evenlag.cli.tables.layout import Table
-
-_NUMBERS: Final = (
-    "time lag 95 %",
-    "worst",
-    "mean lag",
-    "largest",
-    "to drain",
-    "not drained",
-    "moves",
-    "rebalances",
-    "above bound",
-    "best in",
+# The first ones are left out first on a narrow terminal.
+_OPTIONAL: Final = (
+    "rebalances", "largest", "above bound", "best in", "not drained", "to drain", "moves", "worst",
+)  # fmt: skip
+_COLUMNS: Final = (
+    Column("policy", lambda row: shown_policy(row["policy"])),
+    Column("rank", lambda row: "best" if row["is_best"] else ""),
+    numbers("time lag 95 %", lambda row: _time_bound(row) + duration(row["p95_time_lag_ms"])),
+    numbers("worst", lambda row: _time_bound(row) + duration(row["max_time_lag_ms"])),
+    numbers("mean lag", lambda row: _lag_bound(row) + number(row["mean_lag_records"])),
+    numbers("largest", lambda row: _lag_bound(row) + number(row["max_lag_records"])),
+    numbers("to drain", lambda row: _drained(row["drain_time_ms"])),
+    numbers("not drained", lambda row: f"{row['not_drained']} of {row['group_days']}"),
+    numbers("moves", lambda row: number(row["moves"])),
+    numbers("rebalances", lambda row: number(row["rebalances"])),
+    numbers("above bound", lambda row: percent(row["optimality_gap"])),
+    numbers("best in", lambda row: f"{row['best_in']} of {row['group_days']}"),
 )
 
 
 def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table:
-    """Build the table of policies, with the measured values last.
-
-    Returns one row per policy. The last row has what Kafka reported, if any of it was measured.
-    by: The metric that they are ranked by.
-    """
+    """Build the table of policies, ranked by a metric, with what Kafka reported last, if it was measured."""
     caption = (
         f"Best by {by}; of equals by mean lag, then moves. {OBSERVED_SHOWN} is what really ran, by the "
         f"model; {MEASURED_SHOWN} is what Kafka reported, without the model. ≥ is a lower bound."
     )
-    shown = table(
-        title,
-        ("policy", "rank", *_NUMBERS),
-        right=_NUMBERS,
-        keys=("policy",),
-        optional=(
-            "rebalances",
-            "largest",
-            "above bound",
-            "best in",
-            "not drained",
-            "to drain",
-            "moves",
-            "worst",
-        ),
-        caption=caption,
-    )
+    shown = filled_table(title, _COLUMNS, (), keys=("policy",), optional=_OPTIONAL, caption=caption)
     for row in rows:
         style = "bold" if row["is_best"] else "dim" if row["policy"] == OBSERVED else None
-        shown.add_row(
-            shown_policy(row["policy"]), "best" if row["is_best"] else "", *_cells(row), style=style
-        )
+        shown.add_row(*(column.cell(row) for column in _COLUMNS), style=style)
     measured = next((row for row in rows if row["policy"] == OBSERVED), None)
     if measured is not None and measured["measured_max_lag_records"] is not None:
         shown.add_row(MEASURED_SHOWN, "", *_measured_cells(measured), style="dim")
     return shown
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    days = row["group_days"]
-    lag = "≥ " if row["unknown_partitions"] else ""
-    time = "≥ " if row["unknown_ages"] else lag
-    return [
-        f"{time}{duration(row['p95_time_lag_ms'])}",
-        f"{time}{duration(row['max_time_lag_ms'])}",
-        f"{lag}{number(row['mean_lag_records'])}",
-        f"{lag}{number(row['max_lag_records'])}",
-        "not drained" if row["drain_time_ms"] is None else duration(row["drain_time_ms"]),
-        f"{row['not_drained']} of {days}",
-        number(row["moves"]),
-        number(row["rebalances"]),
-        percent(row["optimality_gap"]),
-        f"{row['best_in']} of {days}",
-    ]
+def _lag_bound(row: Mapping[str, Any]) -> str:
+    return "≥ " if row["unknown_partitions"] else ""
+
+
+def _time_bound(row: Mapping[str, Any]) -> str:
+    return "≥ " if row["unknown_ages"] else _lag_bound(row)
+
+
+def _drained(drain_time_ms: float | None) -> str:
+    return "not drained" if drain_time_ms is None else duration(drain_time_ms)
 
 
 def _measured_cells(row: dict[str, Any]) -> list[str]:
@@ -98,10 +74,7 @@ def _measured_cells(row: dict[str, Any]) -> list[str]:
 
 
 def notes(rows: Sequence[dict[str, Any]], left_out: Mapping[str, Any]) -> list[str]:
-    """Return notes on data that the numbers do not include, and on lower bounds.
-
-    Returns the notes; empty when everything is known and counted.
-    """
+    """Return notes on data that the numbers do not include, and on lower bounds; empty if all is known."""
     first, sentences = rows[0], []
     if left_out["left_out"]:
         sentences.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import ContextVar
 from textwrap import wrap
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.cells import cell_len
 from rich.table import Table as RichTable
@@ -14,7 +14,7 @@ from rich.text import Text
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
     from rich.segment import Segment
@@ -171,6 +171,37 @@ class Table:
             return max(heading, min(_MOST_KEY, self._widest(place)))
         words = [word for cells, _ in self._rows for word in cells[place].plain.split()]
         return max(heading, min(_MOST_WORD, max(map(cell_len, words), default=0)))
+
+
+class Column(NamedTuple):
+    """A column: its heading, its cell of a row, and whether these are numbers, which are aligned right."""
+
+    heading: str
+    cell: Callable[[Any], str | Text]
+    is_number: bool = False
+
+
+def numbers(heading: str, cell: Callable[[Any], str]) -> Column:
+    """Return a column of numbers."""
+    return Column(heading, cell, is_number=True)
+
+
+def filled_table(
+    title: str,
+    columns: Sequence[Column],
+    rows: Iterable[Any],
+    *,
+    keys: Iterable[str] = (),
+    optional: Sequence[str] = (),
+    caption: str = "",
+) -> Table:
+    """Return a table with a row for each of the rows; see :class:`Table`."""
+    right = [column.heading for column in columns if column.is_number]
+    headings = [column.heading for column in columns]
+    shown = Table(title, headings, right=right, keys=keys, optional=optional, caption=caption)
+    for row in rows:
+        shown.add_row(*(column.cell(row) for column in columns))
+    return shown
 
 
 def _text(cell: str | Text) -> Text:

@@ -5,80 +5,59 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.cli.console import status_text, table
+from evenlag.cli.console import status_text
+from evenlag.cli.tables.layout import Column, Table, filled_table, numbers
 from evenlag.formatting import at_least, at_least_of, exact_of, moment, number, percent
 
 if TYPE_CHECKING:
-    from evenlag.cli.tables.layout import Table
+    from collections.abc import Iterable
 
 SHORT_ID: Final = 12
 _THOUSAND: Final = 1_000
 
 
-def plan_table(title: str, rows: list[dict[str, Any]], *, caption: str = "") -> Table:
-    """Build the table of plans.
+def _lag_column(heading: str, lag: str, num_unknown: str) -> Column:
+    return numbers(heading, lambda row: at_least(row[lag], row[num_unknown]))
 
-    caption: Text below the table; none if empty.
-    """
+
+_PLAN_COLUMNS: Final = (
+    Column("plan", lambda row: row["plan_id"][:SHORT_ID]),
+    Column("slot", lambda row: moment(row["slot"])),
+    Column("group", lambda row: row["group_id"]),
+    Column("mode", lambda row: row["mode"]),
+    Column("status", lambda row: status_text(row["status"])),
+    numbers("moves", lambda row: number(row["moves"])),
+    _lag_column("most loaded", "max_member_lag_before_records", "num_unknown_lags"),
+    _lag_column("predicted", "max_member_lag_predicted_records", "num_unknown_lags"),
+    _lag_column("actual", "max_member_lag_actual_records", "num_unknown_partitions_actual"),
+    Column("why", lambda row: "; ".join(filter(None, (row["reason"], _decision(row), *_unknown_lags(row))))),
+)
+
+
+def plan_table(title: str, rows: Iterable[dict[str, Any]], *, caption: str = "") -> Table:
+    """Build the table of plans."""
+    optional = ("mode", "slot", "moves", "why", "predicted", "actual", "most loaded")
+    return filled_table(title, _PLAN_COLUMNS, rows, optional=optional, caption=caption)
+
+
+def move_table(moves: Iterable[dict[str, Any]], clients: dict[str, str]) -> Table:
+    """Build the table of a plan's moves; `clients` are instance ids or client ids by member id."""
     columns = (
-        "plan",
-        "slot",
-        "group",
-        "mode",
-        "status",
-        "moves",
-        "most loaded",
-        "predicted",
-        "actual",
-        "why",
+        Column("topic", lambda move: move["topic"]),
+        numbers("partition", lambda move: number(move["partition"])),
+        numbers("lag", lambda move: number(move["lag_records"])),
+        Column("from", lambda move: move["owner_before"] or "nobody"),
+        Column("client", lambda move: clients.get(move["owner_before"] or "", "")),
+        Column("to", lambda move: move["owner_after"] or "nobody"),
+        Column("its client", lambda move: clients.get(move["owner_after"] or "", "")),
     )
-    shown = table(
-        title,
-        columns,
-        right=("moves", "most loaded", "predicted", "actual"),
-        optional=("mode", "slot", "moves", "why", "predicted", "actual", "most loaded"),
-        caption=caption,
-    )
-    for row in rows:
-        planned, actual = row["num_unknown_lags"], row["num_unknown_partitions_actual"]
-        shown.add_row(
-            row["plan_id"][:SHORT_ID],
-            moment(row["slot"]),
-            row["group_id"],
-            row["mode"],
-            status_text(row["status"]),
-            number(row["moves"]),
-            at_least(row["max_member_lag_before_records"], planned),
-            at_least(row["max_member_lag_predicted_records"], planned),
-            at_least(row["max_member_lag_actual_records"], actual),
-            "; ".join(filter(None, (row["reason"], _decision(row), *_unknown_lags(row)))),
-        )
-    return shown
-
-
-def move_table(moves: list[dict[str, Any]], clients: dict[str, str]) -> Table:
-    """Build the table of a plan's moves.
-
-    clients: Instance id or client id of the members, by member id.
-    """
-    shown = table(
-        "Moves",
-        ("topic", "partition", "lag", "from", "client", "to", "its client"),
-        right=("partition", "lag"),
-        keys=("from", "to"),
-        optional=("its client", "client"),
-    )
-    for move in moves:
-        owners = (move["owner_before"], move["owner_after"])
-        before, after = ((owner or "nobody", clients.get(owner or "", "")) for owner in owners)
-        shown.add_row(move["topic"], number(move["partition"]), number(move["lag_records"]), *before, *after)
-    return shown
+    return filled_table("Moves", columns, moves, keys=("from", "to"), optional=("its client", "client"))
 
 
 def measures_table(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Table:
     """Build the table of a plan's metrics."""
     columns = ("metric", "before", "predicted", "actual")
-    shown = table("Lag", columns, right=columns[1:], keys=columns[:1])
+    shown = Table("Lag", columns, right=columns[1:], keys=columns[:1])
     before, after, seen = plan["metrics_before"], plan["metrics_after"], outcome or {}
     planned = plan["num_unknown_lags"], plan["num_partitions"]
     actual = seen.get("num_unknown_partitions"), seen.get("num_partitions")
@@ -95,21 +74,11 @@ def measures_table(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Tabl
         exact_of(seen.get("lag_skew_actual"), *actual, digits=2),
     )
     if outcome is not None:
-        shown.add_row(
-            "the group's lag",
-            at_least_of(outcome["total_lag_before_records"], *planned),
-            "",
-            at_least_of(outcome["total_lag_actual_records"], *actual),
-        )
-    shown.add_row(
-        "partitions per member",
-        _range(before),
-        _range(after),
-        "",
-    )
-    shown.add_row(
-        "gain, by the known load" if plan["num_unknown_partitions"] else "gain", "", percent(plan["gain"]), ""
-    )
+        total = at_least_of(outcome["total_lag_before_records"], *planned)
+        shown.add_row("the group's lag", total, "", at_least_of(outcome["total_lag_actual_records"], *actual))
+    shown.add_row("partitions per member", _range(before), _range(after), "")
+    gain = "gain, by the known load" if plan["num_unknown_partitions"] else "gain"
+    shown.add_row(gain, "", percent(plan["gain"]), "")
     shown.add_row("adherence", "", "", percent(seen.get("adherence")))
     return shown
 

@@ -159,7 +159,7 @@ def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             "evenlag.publishing.publish.publish_hints",
             "evenlag.publishing.approvals.record_answer",
             "evenlag.cli.demo.become_module",
-            "evenlag.cli.live_lag.command.show_live_lag",
+            "evenlag.cli.live_lag.show_live_lag",
             "evenlag.overview.server.listen",
         ):
             patch.setattr(place, _reach)

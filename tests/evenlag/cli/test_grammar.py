@@ -9,9 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from evenlag.cli.app import app
-from evenlag.cli.console import console, print_json, table
+from evenlag.cli.console import console, print_json
 from evenlag.cli.grammar import use_grammar
 from evenlag.cli.options import JsonOption  # noqa: TC001  # Typer reads the annotation
+from evenlag.cli.tables.layout import Table
 from tests.support.each import for_each
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def made_app() -> typer.Typer:
         if as_json:
             print_json({"group": "orders"})
             return
-        shown = table("Lag", ("group", "why"), optional=("why",))
+        shown = Table("Lag", ("group", "why"), optional=("why",))
         shown.add_row("orders", "a reason of many words " * 20)
         console().print(shown)
 

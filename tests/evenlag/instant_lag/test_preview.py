@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from evenlag.cli.live_lag.tables import View, group_view, groups_view
+from evenlag.cli.live_lag import View, group_view, groups_view
 from evenlag.instant_lag.answer import describe_group, list_groups
 from evenlag.instant_lag.preview import preview_plans
 from evenlag.instant_lag.snapshot import InstantSnapshot
@@ -18,6 +18,8 @@ from evenlag.policy.group_settings import GroupSettings
 from tests.support.lakes.snapshots import NOW, arrow, commit, member, offset
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from evenlag.instant_lag.preview import PlanPreview
 
 SETTINGS = GroupSettings(reset_policy="earliest")
@@ -105,10 +107,11 @@ def rendered(width: int, *, name: str | None = None) -> str:
     out = Console(width=width, record=True, file=None, highlight=False)
     view = View("shop (kafka-1:9092)", 40)
     previews = plan()
+    shown: RenderableType
     if name is None:
-        shown = groups_view(out, view, SKEWED, list_groups(SKEWED), previews)
+        shown = groups_view(view, SKEWED, list_groups(SKEWED), previews)
     else:
-        shown = group_view(out, view, SKEWED, describe_group(SKEWED, name, previews[name]), previews[name])
+        shown = group_view(view, SKEWED, describe_group(SKEWED, name, previews[name]), previews[name])
     with out.capture() as captured:
         out.print(shown)
     return captured.get()
@@ -145,7 +148,7 @@ def test_a_group_that_is_not_measured_or_not_read_says_so_in_the_list() -> None:
     }
     out = Console(width=200, record=True, highlight=False)
     with out.capture() as captured:
-        out.print(groups_view(out, View("shop", 9), snapshot, list_groups(snapshot), {}))
+        out.print(groups_view(View("shop", 9), snapshot, list_groups(snapshot), {}))
     lines = {
         line.split("│")[1].strip(): line.split("│")[2].strip()
         for line in captured.get().splitlines()
@@ -159,7 +162,7 @@ def test_what_could_not_be_read_is_below_the_table() -> None:
     snapshot = InstantSnapshot("k", NOW, NOW, SKEWED.lag, SKEWED.members, problems, 0)
     out = Console(width=200, record=True, highlight=False)
     with out.capture() as captured:
-        out.print(groups_view(out, View("shop", 2), snapshot, list_groups(snapshot), {}))
+        out.print(groups_view(View("shop", 2), snapshot, list_groups(snapshot), {}))
     message = " ".join(captured.get().split())
     assert "Not read: group g-0: NotCoordinator; group g-1: NotCoordinator; group g-2" in message
     assert "; and 2 more" in message

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assignor_core.hint import HintPayload
-from evenlag.cli.tables.hint_names import client_ids
+from evenlag.cli.hints import client_ids
 from evenlag.lake.reader import LakeReader
 from evenlag.queries.lag import client_names, read_group_members
 from tests.truth.recorded_lakes import extract

@@ -1,1 +1,0 @@
-"""`evenlag lag` of a running cluster: what it reads, and how it shows it."""
