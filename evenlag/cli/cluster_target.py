@@ -41,10 +41,7 @@ HintTopicOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster of a policy.
-
-    written_policy: The policy's text when it was derived from options; None when it comes from a file.
-    """
+    """A cluster of a policy; `written_policy` is the policy's text if it was derived from options."""
 
     loaded: LoadedPolicy
     name: str
@@ -56,10 +53,7 @@ class Target:
         return self.loaded.policy.clusters[self.name]
 
     def with_hint_topic(self, hint_topic: str | None) -> Target:
-        """Return the target with another hint topic.
-
-        hint_topic: Name of the topic; None keeps the policy's.
-        """
+        """Return the target with another hint topic; None keeps the policy's."""
         from evenlag.policy.cluster_settings import HINT_TOPIC_PATTERN
 
         if hint_topic is None:
@@ -76,12 +70,10 @@ class Target:
 
     @contextmanager
     def policy_file(self, config: Path | None) -> Iterator[Path | None]:
-        """Provide the policy file for the process of a job.
+        """Provide the policy file for the process of a job; None when the job finds it as this process did.
 
-        Without a policy file, the policy that the options are equivalent to is written to a temporary file.
-        It refers to secrets by the names of variables, and contains none.
-
-        Yields the file; None when the job finds it as this process did.
+        A policy that was derived from options is written to a temporary file, with secrets by the names of
+        their variables.
         """
         if self.written_policy is None:
             yield config
@@ -102,14 +94,7 @@ def find_target(
     publish: bool = False,
     reset_policy: str | None = None,
 ) -> Target:
-    """Find the cluster that is meant; without a policy file, derive a policy from the options.
-
-    groups: With `bootstrap_servers`: patterns of the groups to plan for; empty means all groups.
-    publish: With `bootstrap_servers`: whether hints may be published for `groups`. A group that is not
-        named is never published.
-    reset_policy: With `bootstrap_servers`: the groups' ``auto.offset.reset``. It determines the lag of a
-        partition without a commit.
-    """
+    """Return the cluster that is meant; with `bootstrap_servers`, of a policy made from the options."""
     from evenlag.policy.loader import parse_policy
 
     if bootstrap_servers is not None:
@@ -148,16 +133,10 @@ def policy_text(
     publish: bool,
     reset_policy: str | None = None,
 ) -> str:
-    """Write the policy file that the options are equivalent to.
+    """Return the policy file that the options are equivalent to.
 
-    When `groups` is given, all other groups are in mode ``observe``. Further connection settings come from
-    the variables ``EVENLAG_KAFKA_*``.
-
-    bootstrap_servers: Brokers as ``host:port``, separated by commas.
-    lake: Root of the lake; None means ``evenlag-lake`` in the current folder.
-    groups: Patterns of the groups to plan for; empty means all groups.
-    publish: Whether these groups are in mode ``auto``; otherwise they are in mode ``shadow``.
-    reset_policy: The groups' ``auto.offset.reset``; None when it is not known.
+    `groups` are patterns of the groups to plan for, with `publish` in mode ``auto``; all other groups are in
+    mode ``observe``. Further connection settings come from the variables ``EVENLAG_KAFKA_*``.
     """
     from evenlag.policy.cluster_settings import CLUSTER_NAME_PATTERN
     from evenlag.policy.loader import kafka_settings_from_environment

@@ -46,10 +46,7 @@ class _WithoutFlagTypes:
 
 
 class Command(_WithoutFlagTypes, TyperCommand):
-    """A command; one that can answer in JSON has ``-o`` for the form of its answer.
-
-    *args, **kwargs: Arguments of Typer's command.
-    """
+    """A command; one that can answer in JSON has ``-o`` for the form of its answer."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -78,10 +75,7 @@ class ShowByDefault(Group):
         self.epilog = self.epilog or f"Options of the default: evenlag {self.name} {SHOW} -h"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the default subcommand when the first word is not a subcommand.
-
-        Returns the arguments that Click did not parse.
-        """
+        """Insert the default subcommand when the first word is not a subcommand."""
         # A shell that completes the first word asks for the subcommands, too.
         is_named = bool(args) and args[0] in {*self.commands, "--help", "-h"}
         if not is_named and not (ctx.resilient_parsing and not args):

@@ -49,11 +49,8 @@ class Table:
     identify a row and columns of numbers keep their width. If these do not fit either, a terminal shows each
     row on several lines, with the headings; without a terminal, lines are longer than the given width.
 
-    title: Title above the table; none if empty.
-    right: Headings of columns of numbers: they are aligned right.
-    keys: Headings of columns that identify a row, in addition to :data:`KEYS`.
-    optional: Headings of columns that may be left out, in the order in which they are left out.
-    caption: Text below the table; none if empty.
+    `right` are headings of columns of numbers, `keys` of columns that identify a row, in addition to
+    :data:`KEYS`, and `optional` of columns that may be left out, in the order in which they are left out.
     """
 
     def __init__(
@@ -75,10 +72,7 @@ class Table:
         self._rows: list[tuple[list[Text], str | None]] = []
 
     def add_row(self, *cells: str | Text, style: str | None = None) -> None:
-        """Add a row.
-
-        *cells: Texts, one per column; names in them are shown literally.
-        """
+        """Add a row of one text per column; names in them are shown literally."""
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         self._rows.append(([_text(cell) for cell in cells], style))
