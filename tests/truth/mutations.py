@@ -83,8 +83,8 @@ MUTATIONS: Final = (
         "the lag of a move is its partition's number",
         JOIN,
         "evenlag/cli/tables/plan_tables.py",
-        'number(move["lag_records"]), *before',
-        'number(move["partition"]), *before',
+        'number(move["lag_records"])',
+        'number(move["partition"])',
     ),
     # lag ------------------------------------------------------------------------------------------------
     Mutation(
@@ -111,9 +111,9 @@ MUTATIONS: Final = (
     Mutation(
         "the time to drain is shown as the time lag",
         JOIN,
-        _LAG,
-        'duration(row["drain_time_ms"]),',
-        'duration(row["time_lag_ms"]),',
+        "evenlag/cli/tables/lag.py",
+        'duration(row["drain_time_ms"])',
+        'duration(row["time_lag_ms"])',
     ),
     Mutation(
         "the lag of the snapshot's group is that of all groups",
