@@ -67,33 +67,21 @@ MaxGapOption = Annotated[
 
 
 def _read(
-    lake: str | None,
-    config: Path | None,
-    cluster: str | None,
-    period: tuple[datetime | None, datetime | None],
-    group: str | None,
-    max_gap: float | None,
-) -> tuple[LakeReader, AuditedPeriod]:
-    from evenlag.audit.period import read_period
-
-    reader = find_lake(lake, config)
-    name = find_cluster(reader, cluster)
-    return reader, read_period(reader, name, *period, group_id=group, max_gap_s=max_gap)
-
-
-def _read_between(
-    lake: str | None,
-    config: Path | None,
-    cluster: str | None,
+    target: tuple[str | None, Path | None, str | None],
     period: tuple[datetime | None, datetime | None],
     group: str | None,
     max_gap: float | None = None,
+    *,
+    needs_snapshots: bool = True,
 ) -> tuple[LakeReader, AuditedPeriod]:
-    """Read as `_read` does; an error when the period contains no snapshot."""
-    from evenlag.audit.period import require_snapshots
+    """Read a period of the lake, policy file and cluster that the options name."""
+    from evenlag.audit.period import read_period, require_snapshots
 
-    reader, found = _read(lake, config, cluster, period, group, max_gap)
-    require_snapshots(found)
+    lake, config, cluster = target
+    reader = find_lake(lake, config)
+    found = read_period(reader, find_cluster(reader, cluster), *period, group_id=group, max_gap_s=max_gap)
+    if needs_snapshots:
+        require_snapshots(found)
     return reader, found
 
 
@@ -154,7 +142,7 @@ def owner(
     from evenlag.audit.owners import group_around, owners_at
     from evenlag.cli.tables.audit import owner_table
 
-    _, period = _read(lake, config, cluster, (at, at), group, max_gap)
+    _, period = _read((lake, config, cluster), (at, at), group, max_gap, needs_snapshots=False)
     around = group_around(period, period.until)
     rows = _check_partitions(group, owners_at(period, period.until), topic, partition)
     if _answer(period, rows, export, as_json=as_json, at=period.until, group=around, partitions=rows):
@@ -184,7 +172,7 @@ def diff(
     from evenlag.audit.owners import group_around
     from evenlag.cli.tables.audit import diff_table
 
-    _, period = _read(lake, config, cluster, (since, until), group, None)
+    _, period = _read((lake, config, cluster), (since, until), group, needs_snapshots=False)
     found = differences.diff(period, since, until)
     ends = [group_around(period, at) for at in (since, until)]
     rows = [row for row in found if everything or row["change"] != OwnerChange.SAME]
@@ -215,7 +203,7 @@ def churn(
     from evenlag.audit.rebalances import find_rebalances, sum_up
     from evenlag.cli.tables.audit import churn_table, moves_table, rebalances_table
 
-    reader, period = _read_between(lake, config, cluster, (since, until), group, max_gap)
+    reader, period = _read((lake, config, cluster), (since, until), group, max_gap)
     finder = hint_finder(read_hints(reader, period))
     rebalances, moves = find_rebalances(period, find_hint=finder)
     groups = sum_up(rebalances)
@@ -249,7 +237,7 @@ def adherence(
     from evenlag.audit.rebalances import find_rebalances
     from evenlag.cli.tables.audit import adherence_table
 
-    reader, period = _read_between(lake, config, cluster, (since, until), group)
+    reader, period = _read((lake, config, cluster), (since, until), group)
     hints = read_hints(reader, period)
     rebalances, _ = find_rebalances(period, find_hint=hint_finder(hints))
     rows = judge_hints(period, hints, rebalances)
@@ -279,7 +267,7 @@ def anomalies(
     from evenlag.audit.anomalies import find_anomalies
     from evenlag.cli.tables.audit import anomalies_table
 
-    reader, period = _read_between(lake, config, cluster, (since, until), group)
+    reader, period = _read((lake, config, cluster), (since, until), group)
     rows = find_anomalies(reader, period)
     if _answer(period, rows, export, as_json=as_json, anomalies=rows):
         return
