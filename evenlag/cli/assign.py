@@ -174,7 +174,7 @@ def _compare(text: str, settings: dict[str, Any], as_json: bool) -> bool:
         return True
     columns = (
         Column("assignor", lambda answer: answer["assignor"]),
-        *(numbers(heading, partial(_cell, figure)) for heading, figure in _FIGURES.items()),
+        *(numbers(heading, partial(_cell, text_of)) for heading, text_of in _FIGURES.items()),
     )
     title, optional = "Assignors on one problem", ("unassigned", "balance score", "partitions")
     shown = filled_table(title, columns, answers, keys=("assignor",), optional=optional)
@@ -186,7 +186,7 @@ def _compare(text: str, settings: dict[str, Any], as_json: bool) -> bool:
     return False
 
 
-def _cell(figure: Callable[[dict[str, Any]], str], answer: dict[str, Any]) -> str:
+def _cell(text_of: Callable[[dict[str, Any]], str], answer: dict[str, Any]) -> str:
     if "error" in answer:
         return "-"
-    return figure(answer["metrics"] | {"assign_ms": answer["assign_ms"]})
+    return text_of(answer["metrics"] | {"assign_ms": answer["assign_ms"]})

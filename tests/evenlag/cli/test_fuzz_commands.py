@@ -10,6 +10,7 @@ import json
 import os
 import re
 import socket
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -125,6 +126,20 @@ _VALID: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+REPLACED: Final = (
+    "evenlag.doctor.runner.run_lanes",
+    "evenlag.publishing.hint_topic.read_hint_topic",
+    "evenlag.publishing.revocation.withdraw_hint",
+    "evenlag.publishing.revocation.stop_all",
+    "evenlag.publishing.revocation.resume",
+    "evenlag.publishing.publish.publish_hints",
+    "evenlag.publishing.approvals.record_answer",
+    "evenlag.cli.demo.become_module",
+    "evenlag.cli.live_lag.show_live_lag",
+    "evenlag.overview.server.listen",
+)
+
+
 class _ReachedError(JobError):
     """Raised in place of what a test must not start."""
 
@@ -150,18 +165,10 @@ def folder(hostile_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         patch.chdir(made)
         for name in [name for name in os.environ if name.startswith("EVENLAG_")]:
             patch.delenv(name)
-        for place in (
-            "evenlag.doctor.runner.run_lanes",
-            "evenlag.publishing.hint_topic.read_hint_topic",
-            "evenlag.publishing.revocation.withdraw_hint",
-            "evenlag.publishing.revocation.stop_all",
-            "evenlag.publishing.revocation.resume",
-            "evenlag.publishing.publish.publish_hints",
-            "evenlag.publishing.approvals.record_answer",
-            "evenlag.cli.demo.become_module",
-            "evenlag.cli.live_lag.show_live_lag",
-            "evenlag.overview.server.listen",
-        ):
+        # A module that is imported later would keep a function that is replaced only for these tests.
+        for place in REPLACED:
+            import_module(place.rpartition(".")[0])
+        for place in REPLACED:
             patch.setattr(place, _reach)
         patch.setattr(socket.socket, "connect", _no_connection)
         # Its pictures take a second each; tests/evenlag/report looks at the page.
