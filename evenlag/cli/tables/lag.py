@@ -35,7 +35,7 @@ def unknown_column(rows: Rows) -> tuple[Column, ...]:
 
 
 def no_owner_text(group: Mapping[str, Any]) -> str:
-    """Return what stands in place of a member for partitions without a known owner."""
+    """Return the text in place of a member, for partitions without a known owner."""
     return "nobody" if group["owner_problem"] is None else "nobody, or not known"
 
 
