@@ -23,14 +23,20 @@ class Html(str):
     __slots__ = ()
 
 
-def page(title: str, body: str) -> str:
-    """Build a complete page."""
-    style = _STYLE.read_text(encoding="utf-8")
+def page(
+    title: str, body: str, *, policy: str = CONTENT_POLICY, style: str = "", attributes: str = ""
+) -> str:
+    """Build a complete page.
+
+    policy: Content security policy.
+    style, attributes: More CSS, and attributes of the body.
+    """
+    style = _STYLE.read_text(encoding="utf-8") + style
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{page_text(CONTENT_POLICY)}">'
-        f"<title>{page_text(title)}</title><style>{style}</style></head>\n<body>\n{body}</body></html>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{page_text(policy)}">'
+        f"<title>{page_text(title)}</title><style>{style}</style></head>\n<body{attributes}>\n{body}</body></html>\n"
     )
 
 

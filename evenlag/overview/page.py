@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 
 from evenlag.enums import Mode, Outcome, PlanEvent
 from evenlag.formatting import NOTHING, at_least, bounded, bounded_duration, duration, number, percent
-from evenlag.html import markup
-from evenlag.html.markup import Html, badge, numbers, text, when
+from evenlag.html.markup import Html, badge, numbers, page, text, when
 from evenlag.overview.choice import ATTENTION_STATE, SORTS, states_of
 from evenlag.overview.model import ATTENTION, Drain, Sign
 from evenlag.report.verdict import compare_shares
@@ -97,13 +96,12 @@ def overview_page(overview: Overview, choice: Choice) -> str:
         f"{_table(rows, shown, choice, has_clusters=has_clusters)}"
         f'<p id="none" class="note"{" hidden" if shown else ""}>{_nothing(overview)}</p></main>'
     )
-    style = (Path(markup.__file__).with_name("page.css")).read_text(encoding="utf-8") + _asset("overview.css")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{text(content_policy())}">'
-        f"<title>evenlag: consumer groups</title><style>{style}</style></head>\n"
-        f'<body data-refresh="{REFRESH_S}">\n{body}\n<script>{_asset("overview.js")}</script></body></html>\n'
+    return page(
+        "evenlag: consumer groups",
+        f"{body}\n<script>{_asset('overview.js')}</script>",
+        policy=content_policy(),
+        style=_asset("overview.css"),
+        attributes=f' data-refresh="{REFRESH_S}"',
     )
 
 

@@ -41,6 +41,7 @@ ALLOWED: Final[dict[str, dict[str, frozenset[str]]]] = {
         "evenlag/html/markup.py": frozenset(
             {
                 "_STYLE.read_text(encoding='utf-8')",
+                "attributes",
                 "body",
                 "zip(columns, classes, strict=True)",
                 "list(zip(row, classes, strict=True))",
@@ -56,7 +57,6 @@ ALLOWED: Final[dict[str, dict[str, frozenset[str]]]] = {
         "evenlag/overview/page.py": frozenset(
             {
                 "(_FOLDER / name).read_text(encoding='utf-8')",
-                "Path(markup.__file__).with_name('page.css').read_text(encoding='utf-8')",
             }
         ),
     },
