@@ -1,8 +1,8 @@
 """Reads and writes of Delta tables by Spark.
 
 An append has no transaction id: to look one up, Delta replays the table's log with Spark, which costs more
-than a small append, and more with each commit. Instead, appended rows have the id of the attempt that wrote
-them, and count only if a row that ``deltalake`` writes once names it: a snapshot's marker, a plan's head.
+than a small append, and more with each commit. Only rows of snapshots are appended: they have the id of the
+attempt to take it, and count only if its marker follows, which ``deltalake`` writes once.
 """
 
 from __future__ import annotations
