@@ -44,8 +44,6 @@ $(STAMP): requirements.lock .ci/setup.lock pyproject.toml
 	@$(UV_INSTALL) --require-hashes --only-binary :all: --no-binary pyspark --no-binary pyspark-client -r requirements.lock
 	@$(UV_INSTALL) --no-deps -e .
 	@$(BIN)/python -m sandbox.jars
-	@$(BIN)/python -m spark_jobs.class_archive >/dev/null 2>&1 || echo "setup: no class archive: Spark starts slower"
-	@$(BIN)/python -m sandbox.kafka.class_archive_training >/dev/null 2>&1 || echo "setup: no class archive: Kafka starts slower"
 	@touch $@
 	@echo "setup: ready"
 

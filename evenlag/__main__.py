@@ -7,11 +7,8 @@ import sys
 
 def main() -> None:
     """Run the command."""
-    from evenlag.import_ahead import collector_paused
-
     try:
-        with collector_paused():
-            from evenlag.cli.app import app
+        from evenlag.cli.app import app
     except ModuleNotFoundError as error:
         if error.name not in {"typer", "rich", "click"}:
             raise

@@ -1,13 +1,10 @@
-"""Location of Delta's jars and of evenlag's log stores, and of the class archive of an embedded JVM."""
+"""Location of Delta's jars and of evenlag's log stores."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +15,6 @@ from evenlag.private_files import user_cache
 JARS_VARIABLE: Final = "EVENLAG_JARS"
 LOG_STORE_JAR: Final = "evenlag-log-store"
 """What the name of the jar with evenlag's log stores begins with."""
-ARCHIVE_VARIABLE: Final = "EVENLAG_SPARK_ARCHIVE"
 _ROOT: Final = Path(__file__).resolve().parents[1]
 
 
@@ -65,35 +61,3 @@ def ensure_delta_jars() -> None:
 def has_log_store() -> bool:
     """Whether the jar of evenlag's log stores is among the local jars."""
     return any(Path(jar).name.startswith(f"{LOG_STORE_JAR}-") for jar in delta_jars())
-
-
-def class_archive() -> Path | None:
-    """Return where the class archive of this Java, this PySpark and these jars is, whether it exists or not.
-
-    The archive has the classes of a cycle as the JVM needs them in memory
-    (``python -m spark_jobs.class_archive``). Java verifies it too: one that does not match is ignored.
-
-    Returns a file in :func:`jars_folder`. None when there is no Java, no PySpark or no Delta here, or
-    ``EVENLAG_SPARK_ARCHIVE`` is ``off``.
-    """
-    java, spark, delta = _java(), find_spec("pyspark"), [Path(jar).resolve() for jar in delta_jars()]
-    if os.environ.get(ARCHIVE_VARIABLE) == "off" or java is None or not (spark and spark.origin and delta):
-        return None
-    folder = Path(spark.origin).resolve().parent / "jars"
-    digest = hashlib.sha256()
-    try:
-        for file in (java, *delta, *sorted(folder.glob("*.jar"))):
-            status = file.stat()
-            digest.update(f"{file}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
-    except OSError:
-        # A file is being replaced: Spark itself reports what it lacks.
-        return None
-    where = hashlib.sha256(str(folder).encode()).hexdigest()
-    return jars_folder() / f"classes-{where[:8]}-{digest.hexdigest()[:16]}.jsa"
-
-
-def _java() -> Path | None:
-    """Return the Java that Spark starts, with links resolved: an update of Java changes them."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    return None if found is None else Path(found).resolve()

@@ -13,8 +13,6 @@ from evenlag.enums import CycleStep
 from evenlag.logging_setup import log_fields
 from evenlag.policy.loader import load_policy
 from spark_jobs.runtime.entry_point import Job, JobWork, moment_argument, run_job
-from spark_jobs.runtime.session import remote_url
-from spark_jobs.steps.expectations import import_ahead
 
 if TYPE_CHECKING:
     import argparse
@@ -38,9 +36,6 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
     loaded = load_policy(arguments.config)
     cluster, slot, run_id = arguments.cluster, arguments.slot, arguments.run_id
     loaded.cluster_settings(cluster)
-    if remote_url() is None:
-        # A JVM takes seconds to start, and this process waits for it.
-        import_ahead()
 
     def run(spark: SparkSession, progress: ReportProgress) -> dict[str, Any]:
         # Not before the JVM starts.

@@ -27,10 +27,8 @@ from evenlag.publishing.publish import publish_cycle
 from evenlag.redaction import redact
 from evenlag.slot_clock import SlotClock
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, run_job
-from spark_jobs.runtime.quiet_session import quiet_log
-from spark_jobs.runtime.session import WarmSession
+from spark_jobs.runtime.session import WarmSession, quiet_log
 from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.expectations import import_ahead
 from spark_jobs.steps.observe import run_observe
 
 if TYPE_CHECKING:
@@ -211,8 +209,6 @@ def _prepare(arguments: argparse.Namespace) -> RepeatedWork:
         clock = SlotClock(timedelta(seconds=arguments.every))
         watch = Watch(arguments.cluster, policy, clock, publishes=arguments.publish, send=send)
         session = WarmSession(open_session)
-        # What the first cycle with plans needs; until then this process waits for Spark.
-        import_ahead()
         try:
             watch.run(session)
         except BaseException as error:

@@ -75,14 +75,6 @@ class ClusterInventory:
         """Ids of the share groups."""
         return frozenset(name for name, row in self.listed.items() if row.group_type == GroupType.SHARE)
 
-    @property
-    def expected_rows(self) -> int:
-        """Estimated rows: the partitions, and for each group the partitions of an average topic."""
-        num_topics = len(self.partitions.names)
-        return len(self.partitions) + (
-            len(self.listed) * len(self.partitions) // num_topics if num_topics else 0
-        )
-
 
 @dataclass(slots=True)
 class ClusterSnapshot:

@@ -74,14 +74,6 @@ class Offsets:
     read_at_us: NDArray[np.int64]
     errors: Errors
 
-    def take(self, rows: NDArray[np.int64]) -> Offsets:
-        """Return some of the rows."""
-        return Offsets(
-            self.offset[rows],
-            self.read_at_us[rows],
-            Errors(self.errors.code[rows], list(self.errors.texts)),
-        )
-
 
 def no_offsets(num_rows: int) -> Offsets:
     """Return offsets of which none has been read.

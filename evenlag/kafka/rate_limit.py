@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Limits of one snapshot, or one executor's part of it.
+    """Limits of one snapshot.
 
     requests_per_s: Request rate, over all brokers.
     request_timeout_s: Time limit of one request in seconds, connecting included.
@@ -33,8 +33,6 @@ class RequestBudget:
     """A token bucket: in any ``t`` seconds at most ``requests_per_s * (t + 1)`` requests, and at least one.
 
     requests_per_s: Refill rate. The bucket's size is the requests of one second, at least one.
-    is_full: Whether the bucket is full at the beginning. When a process continues a snapshot, it begins
-        with an empty bucket, so that a snapshot in several steps gets the initial burst only once.
     num_requests: Number of requests taken.
 
     Examples
@@ -44,12 +42,10 @@ class RequestBudget:
     [0.0, 0.0, 0.5, 1.0]
     """
 
-    def __init__(
-        self, requests_per_s: float, *, is_full: bool = True, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, requests_per_s: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = requests_per_s
         self._size = max(requests_per_s, 1.0)
-        self._tokens = self._size if is_full else 0.0
+        self._tokens = self._size
         self._clock = clock
         self._seen_at = clock()
         self.num_requests = 0

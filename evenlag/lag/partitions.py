@@ -192,7 +192,7 @@ def join_partitions(
 ) -> JoinedPartitions:
     """Join the partitions of each group with their offsets, commits, owners and history.
 
-    ``spark_jobs.transforms.group_partitions`` joins the rows of large snapshots.
+    ``spark_jobs.transforms.lag`` joins the rows of large snapshots.
 
     Returns a commit of a partition that does not exist any more has no row.
     offsets, commits, members: Rows of one snapshot; of ``offsets`` the partitions of a topic are together

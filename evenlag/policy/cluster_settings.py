@@ -32,7 +32,7 @@ CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 
 
 class SnapshotSettings(SettingsModel):
-    """Limits for reading a cluster, and when Spark's executors read it."""
+    """Limits for reading a cluster."""
 
     requests_per_s: float = Field(
         default=100,
@@ -40,12 +40,6 @@ class SnapshotSettings(SettingsModel):
         le=100_000,
         allow_inf_nan=False,
         description="requests per second to all brokers together, retries included",
-    )
-    connections_per_broker: int = Field(
-        default=2,
-        ge=1,
-        le=64,
-        description="executors that may connect to a broker; the driver uses one connection",
     )
     max_broker_failures: int = Field(
         default=3, ge=1, le=100, description="timeouts or refusals of a broker before it is skipped"
@@ -55,11 +49,6 @@ class SnapshotSettings(SettingsModel):
         ge=0,
         le=600,
         description="how long a snapshot waits for the brokers that take over from one that fails",
-    )
-    spread_from_rows: int = Field(
-        default=500_000,
-        ge=1,
-        description="rows from which executors read instead of the driver",
     )
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 from evenlag.policy.loader import POLICY_VARIABLE
 from sandbox.airflow.rest import AirflowError, DagRunClient
 from sandbox.processes import free_ports, start_process, stop_process
-from sandbox.spark import jvm_class_archive
+from sandbox.spark.jvm_environment import jvm_environment
 
 if TYPE_CHECKING:
     import subprocess
@@ -154,7 +154,7 @@ class Airflow:
             "PATH": os.pathsep.join([bin_folder, os.environ.get("PATH", os.defpath)]),
             # The DAG files import evenlag.
             "PYTHONPATH": str(_REPOSITORY),
-            **jvm_class_archive.environment(self.directory / "spark", kind="submit"),
+            **jvm_environment(self.directory / "spark"),
         }
 
     def _write_files(self) -> None:

@@ -20,7 +20,7 @@ from sandbox.demo.run import (
     make_workload,
     prepare_folder,
 )
-from sandbox.demo.services import prepare_spark, start_airflow, write_policy
+from sandbox.demo.services import start_airflow, write_policy
 from sandbox.kafka.broker import Broker, quiet
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ def _start(stack: ExitStack, folder: Path, story: Story) -> None:
         workload.start_consumers(NUM_CONSUMERS)
         workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=1.2, shift_every_s=_SHIFT_EVERY_S)
         workload.wait_until_owned()
-    prepare_spark(policy, CLUSTER, folder, story)
     airflow = start_airflow(stack, folder, policy, DAG_ID, story)
     story.say(f"\n  {airflow.url}/dags/{DAG_ID}", style="bold")
     story.say(f"  user      {airflow.username}\n  password  {airflow.password}")

@@ -26,7 +26,6 @@ from sandbox.demo.services import (
     CONSUMER,
     JAVA,
     PROTOCOLS,
-    prepare_spark,
     start_airflow,
     start_demo_broker,
     write_policy,
@@ -176,7 +175,6 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, consumers: Consumers) 
         share = NUM_PARTITIONS // NUM_CONSUMERS
         owners = workload.wait_until_owned(condition=lambda held: all(len(held[n]) == share for n in held))
         tell(f"{share} partitions each: even by count")
-    prepare_spark(policy, CLUSTER, folder, story)
     backlog = skewed_backlog(owners)
     # Airflow's start and the backlog both take long: do them in parallel.
     with ThreadPoolExecutor(1) as pool:

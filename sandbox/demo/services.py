@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from sandbox.airflow.instance import Airflow
 from sandbox.kafka.broker import Broker
 from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS, build_plugin
-from sandbox.spark import jvm_class_archive
 from sandbox.spark.connect_server import ConnectServer
 
 if TYPE_CHECKING:
@@ -63,15 +62,6 @@ def start_demo_broker(folder: Path, protocol: str) -> Broker:
         return Broker.start(folder / "broker")
     jar = build_plugin(folder / "plugin")
     return Broker.start(folder / "broker", properties=_PROPERTIES, class_path=[jar])
-
-
-def prepare_spark(policy: Path, cluster: str, folder: Path, story: Story) -> None:
-    """Train Spark's class archive if it is wanted and does not exist for this Java and this Spark."""
-    if not jvm_class_archive.is_wanted() or jvm_class_archive.archive_file("connect").is_file():
-        return
-    with story.step("Getting Spark to start faster from now on, once") as tell:
-        made = jvm_class_archive.train(policy, cluster, folder / "training", kind="connect")
-        tell("its classes are kept ready" if made else "that did not work; it only takes longer")
 
 
 def start_airflow(stack: ExitStack, folder: Path, policy: Path, dag_id: str, story: Story) -> Airflow:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Self
 
 from sandbox.jars import OTHER_KAFKAS, OWN_KAFKA, broker_classpath, java_command
 from sandbox.kafka.certificates import write_certificates
-from sandbox.kafka.class_archive import archive_options
 from sandbox.kafka.node_settings import (
     PLAIN_LISTENER,
     SECURE_LISTENER,
@@ -297,8 +296,7 @@ class Broker:
 
     def _java(self, arguments: list[str]) -> list[str]:
         path = os.pathsep.join([broker_classpath(self._kafka), *map(str, self._class_path)])
-        options = [*_JVM_OPTIONS, *(archive_options() if self._kafka is None else []), *_LOG_OPTIONS]
-        return [java_command(), *options, "-cp", path, *arguments]
+        return [java_command(), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", path, *arguments]
 
     def _write_properties(self) -> None:
         listeners = {PLAIN_LISTENER: self.bootstrap_servers} | self.addresses

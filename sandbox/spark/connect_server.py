@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from sandbox.processes import free_ports, start_process, stop_process
-from sandbox.spark import jvm_class_archive
+from sandbox.spark.jvm_environment import jvm_environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _START_TIMEOUT_S: Final = 180.0
-# The subreaper kills what does not end earlier; only a JVM that writes its class archive needs long.
-_END_TIMEOUT_S: Final = 150.0
+# The subreaper kills what does not end earlier.
+_END_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.2
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _KEEPER: Final = Path(__file__).resolve().parents[1] / "subreaper.py"
@@ -61,7 +61,7 @@ class ConnectServer:
         """Start the server without waiting for it: its JVM takes as long as Airflow's start.
 
         directory: Folder for its log; created if it does not exist.
-        environment: Settings of the JVM; None: the sandbox's, with the class archive if it exists.
+        environment: Settings of the JVM; None: the sandbox's.
         """
         server = cls(Path(directory))
         server.launch(environment)
@@ -110,7 +110,7 @@ class ConnectServer:
 
     def launch(self, environment: Mapping[str, str] | None = None) -> None:
         """Start the server's process, as :meth:`start` does."""
-        settings = environment or jvm_class_archive.environment(self.directory, kind="connect")
+        settings = environment or jvm_environment(self.directory)
         self._ready, writing = os.pipe()
         program = [sys.executable, "-m", "spark_jobs.connect_server", "--host", _HOST]
         options = ["--port", str(self.port), "--memory", _MEMORY, "--ready-fd", str(writing)]

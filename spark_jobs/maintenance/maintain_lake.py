@@ -24,8 +24,7 @@ from spark_jobs.maintenance.downsampling import downsample_days
 from spark_jobs.maintenance.expiry import expire_rows
 from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 from spark_jobs.maintenance.orphans import remove_orphans
-from spark_jobs.runtime.delta_errors import as_lake_error
-from spark_jobs.runtime.delta_lake import allow_short_logs
+from spark_jobs.runtime.delta_lake import allow_short_logs, as_lake_error
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import num_task_slots, temporary_conf
 from spark_jobs.runtime.sql_text import text_literal

@@ -12,20 +12,18 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError
 from evenlag.lake.spark_storage import lake_storage_conf
 from evenlag.logging_setup import named_logger
-from evenlag.private_files import OWNER_ONLY, applied_umask, is_safe_from_others
-from evenlag.spark_installation import class_archive, delta_jars
+from evenlag.private_files import OWNER_ONLY, applied_umask
+from evenlag.spark_installation import delta_jars
 from evenlag.verified_jars import verify_jars
 from spark_jobs.runtime.code_archive import ship_code
 from spark_jobs.runtime.session_conf import (
     CLASS_PATH_KEY,
     EMBEDDED_CONF,
-    JVM_OPTIONS_KEY,
     LARGE_LOCAL_CONF,
     LOCAL_CONF,
     QUIET_CONF,
@@ -46,7 +44,6 @@ EXECUTOR_PYTHON_VARIABLE: Final = "PYSPARK_PYTHON"
 
 # A JVM takes less than a second to shut down.
 _JVM_END_TIMEOUT_S: Final = 10.0
-_ARCHIVING: Final = ("SharedArchiveFile", "ArchiveClassesAtExit")
 
 
 def build_session(
@@ -73,10 +70,6 @@ def build_session(
         settings["spark.master"] = master
         settings |= _delta_settings(master)
     settings |= conf or {}
-    if not is_under_spark_submit() and is_local(settings["spark.master"]):
-        settings[JVM_OPTIONS_KEY] = " ".join(
-            filter(None, (settings.get(JVM_OPTIONS_KEY), *archive_options()))
-        )
     builder = SparkSession.builder.appName(app_name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -106,25 +99,9 @@ def _delta_settings(master: str) -> dict[str, str]:
         return {}
     verify_jars(jars)
     if is_local(master):
-        # On the JVM's own class path no task fetches them, and a class archive can contain their classes. It
-        # has their paths, without links.
-        return {CLASS_PATH_KEY: os.pathsep.join(str(Path(jar).resolve()) for jar in jars)}
+        # On the JVM's own class path no task fetches them.
+        return {CLASS_PATH_KEY: os.pathsep.join(jars)}
     return {"spark.jars": ",".join(jars)}
-
-
-def archive_options() -> list[str]:
-    """Return the options by which an embedded JVM uses the class archive, if there is one that is safe."""
-    archive, environment = class_archive(), os.environ.get("SPARK_SUBMIT_OPTS", "")
-    # Who starts this process may have chosen another archive.
-    if archive is None or not archive.is_file() or any(option in environment for option in _ARCHIVING):
-        return []
-    if not is_safe_from_others(archive):
-        # It contains code, as the jars do.
-        _LOG.warning("%s is not used: other users may write it or its folder (chmod go-w)", archive)
-        return []
-    # Java silently ignores an archive that it cannot use. At its own address it is not copied into memory.
-    place = ["-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0"]
-    return [f'"-XX:SharedArchiveFile={archive}"', *place, "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
 @contextmanager

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError
 from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted
 from evenlag.lake.location import LakePaths
 from evenlag.logging_setup import airflow_run_id, log_fields, named_logger, set_up_logging
+from evenlag.policy.environment import LAKE_VARIABLE
+from evenlag.policy.loader import DEFAULT_POLICY_PATH, POLICY_VARIABLE
 from evenlag.private_files import OWNER_ONLY
 from evenlag.redaction import redact
 from spark_jobs.runtime.event_channel import EventChannel
-from spark_jobs.runtime.job_identity import identify_job
-from spark_jobs.runtime.quiet_session import has_quiet_log, quiet_log, quiet_session
-from spark_jobs.runtime.session import open_session
+from spark_jobs.runtime.session import has_quiet_log, open_session, quiet_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 _LOG = named_logger(__name__)
 _INTERRUPTED = 130
+# A repeat of a task may have other values here.
+_NOT_PART: Final = frozenset({"quiet", "events_fd", "run_id", "config"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +144,10 @@ def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:
         work = job.prepare(arguments)
         spark_log = quiet_log(work.app_name) if arguments.quiet and has_quiet_log() else None
         events.send(JobStarted(job.module, None if spark_log is None else str(spark_log)))
-        open_for_job = quiet_session if arguments.quiet else open_session
         identity = identify_job(job.module, vars(arguments))
         umask = OWNER_ONLY if work.lake is None else LakePaths(work.lake).umask
-        _work(work, step, events, partial(open_for_job, job_identity=identity, umask=umask))
+        open_for_job = partial(open_session, job_identity=identity, umask=umask, is_quiet=arguments.quiet)
+        _work(work, step, events, open_for_job)
     except JobError as error:
         message = redact(str(error))
         if isinstance(error, IncompleteJobError):
@@ -200,3 +204,21 @@ def _single(cluster: str | Sequence[str] | None) -> str | None:
 
 def _slot(slot: datetime | None) -> str | None:
     return None if slot is None else slot.isoformat()
+
+
+def identify_job(module: str, arguments: Mapping[str, Any]) -> str:
+    """Return the same text for a job and its repeat.
+
+    Two projects on one server have other policy files or other environments, and so other texts.
+
+    Examples
+    --------
+    >>> first = identify_job("spark_jobs.audit", {"cluster": "orders", "lake": "/srv/lake", "quiet": True})
+    >>> first == identify_job("spark_jobs.audit", {"cluster": "orders", "lake": "/srv/lake", "quiet": False})
+    True
+    """
+    policy = Path(arguments.get("config") or os.environ.get(POLICY_VARIABLE) or DEFAULT_POLICY_PATH)
+    identifying = {name: str(value) for name, value in arguments.items() if name not in _NOT_PART}
+    return json.dumps(
+        [module, identifying, str(policy.absolute()), os.environ.get(LAKE_VARIABLE)], sort_keys=True
+    )

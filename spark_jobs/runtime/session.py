@@ -7,13 +7,18 @@ DataFrame API and SQL only, which both kinds have.
 from __future__ import annotations
 
 import os
+import re
 import signal
+import sys
+import tempfile
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from evenlag.errors import JobError
+from evenlag.logging_setup import named_logger
 from evenlag.private_files import OWNER_ONLY
 from evenlag.spark_connect import REMOTE_VARIABLE
 from evenlag.spark_installation import ensure_delta_jars
@@ -34,6 +39,9 @@ if TYPE_CHECKING:
 
 OpenSession: TypeAlias = "Callable[[], AbstractContextManager[SparkSession]]"
 
+_LOG: Final = named_logger(__name__)
+_NO_FILE_NAME: Final = re.compile(r"[^\w.-]+")
+
 
 # Minimum number of rows for which compiling is worth its cost: below, starting a query costs more than its
 # rows. 100,000 rows of plans take as long to write uncompiled as a million compiled.
@@ -51,12 +59,15 @@ def open_session(
     is_large: bool = False,
     job_identity: str | None = None,
     umask: int = OWNER_ONLY,
+    is_quiet: bool = False,
 ) -> Iterator[SparkSession]:
     """Open a session: on the server in ``EVENLAG_SPARK_REMOTE`` if it is set, else a classic one.
 
     is_large: Whether the job processes millions of rows; used on a local master only.
     job_identity: The same text for a job and its repeat: on a server, a repeat first ends what is left of
         the earlier attempt. None: no other attempt exists.
+    is_quiet: Whether the output of a JVM that starts here goes to a file, which is removed unless the job
+        fails.
     """
     if remote := remote_url():
         from spark_jobs.runtime.connect_session import connect
@@ -66,8 +77,15 @@ def open_session(
         return
     if starts_local_session():
         ensure_delta_jars()
-    spark = build_session(app_name, is_large=is_large, umask=umask)
-    with end_session(spark):
+    log = quiet_log(app_name) if is_quiet and has_quiet_log() else None
+    with _output_to(log):
+        try:
+            spark = build_session(app_name, is_large=is_large, umask=umask)
+        except JobError as error:
+            if log is None:
+                raise
+            raise JobError(f"{error} Spark's own output is in {log}") from error
+    with _removed_after(log), end_session(spark):
         yield spark
 
 
@@ -130,6 +148,57 @@ def starts_local_session() -> bool:
     return remote_url() is None and not is_under_spark_submit() and is_local(spark_master())
 
 
+def has_quiet_log() -> bool:
+    """Whether a quiet session of this process has a JVM whose output goes to a file."""
+    return remote_url() is None and not is_under_spark_submit()
+
+
+def quiet_log(app_name: str) -> Path:
+    """Return the path of the file with the JVM's output of a quiet session of this process."""
+    return Path(tempfile.gettempdir()) / f"{_NO_FILE_NAME.sub('-', app_name)}-{os.getpid()}.log"
+
+
+@contextmanager
+def _output_to(path: Path | None) -> Iterator[None]:
+    """Redirect standard output and standard error of this process, and of its new children, to a file."""
+    if path is None:
+        yield
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    try:
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, saved in enumerate(kept, start=1):
+            os.dup2(saved, number)
+            os.close(saved)
+        os.close(descriptor)
+
+
+@contextmanager
+def _removed_after(log: Path | None) -> Iterator[None]:
+    """Remove a file after a block, unless the block ends by an unexpected error."""
+    try:
+        yield
+    except (JobError, KeyboardInterrupt):
+        # evenlag's errors name their cause; Spark's output adds nothing.
+        if log is not None:
+            log.unlink(missing_ok=True)
+        raise
+    except Exception:
+        if log is not None:
+            _LOG.warning("Spark's own output is in %s", log)
+        raise
+    if log is not None:
+        log.unlink(missing_ok=True)
+
+
 def is_connect(spark: SparkSession) -> bool:
     """Whether a session runs on a Spark Connect server."""
     # By name: importing the class would import gRPC into classic sessions.
@@ -156,21 +225,13 @@ def _num_server_slots(spark: SparkSession) -> int:
     return partitions.count()
 
 
-def is_large_snapshot(num_rows: int) -> bool:
-    """Whether a snapshot is large enough for its own session settings, and for packing groups by their sizes.
-
-    True above 50,000 rows.
-    """
-    return num_rows > _LARGE_ROWS
-
-
 @contextmanager
 def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
     """Apply the settings for large inputs to a session on a local master, and restore them afterwards.
 
     On any other master nothing is changed: the cluster's settings apply.
     """
-    if not is_large_snapshot(num_rows) or not runs_locally(spark):
+    if num_rows <= _LARGE_ROWS or not runs_locally(spark):
         yield
         return
     with temporary_conf(spark, LARGE_LOCAL_CONF):

@@ -15,7 +15,7 @@ from evenlag.enums import GroupType
 from evenlag.errors import ClusterMismatchError
 from evenlag.kafka.arrow_rows import problem_rows, with_head
 from evenlag.kafka.cluster_reader import ClusterReader
-from evenlag.kafka.connection import admin_client, kafka_client_settings, request_limits
+from evenlag.kafka.connection import admin_client, request_limits
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
@@ -26,19 +26,16 @@ from evenlag.publishing.writing.topic_settings import read_max_bytes
 from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import no_progress
 from spark_jobs.steps.compute_lag import compute_lag
-from spark_jobs.steps.distributed_read import read_distributed
-from spark_jobs.steps.read_tasks import ReadTaskSpec
 from spark_jobs.steps.snapshot_rows import MAX_DRIVER_ROWS, SnapshotRows, find_marker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
+    from evenlag.kafka.cluster_reader import ClusterSnapshot
     from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
     from spark_jobs.runtime.progress import ReportProgress
-    from spark_jobs.steps.distributed_read import DistributedSnapshot
 
 _LOG = named_logger(__name__)
 _OF_GROUPS: Final = frozenset({"group", "commits"})
@@ -95,51 +92,24 @@ def collect_snapshot(
         return Collected(SnapshotRows(lake, reader, found), is_new=False)
     # Before any request: without the pseudonymization key nothing may be written.
     pseudonymizer = Pseudonymizer.of(cluster.privacy)
-    ignored, limits = frozenset({cluster.hint_topic}), request_limits(cluster)
     snapshot_id = new_snapshot_id(slot)
     head = {"cluster": name, "day": slot.date(), "snapshot_id": snapshot_id}
-
-    def reset_policy_of(group_id: str) -> str | None:
-        return policy.group_settings(name, group_id).reset_policy
-
     with admin_client(cluster) as client:
         cluster_reader = ClusterReader(
             client,
-            ignored_topics=ignored,
-            limits=limits,
+            ignored_topics=frozenset({cluster.hint_topic}),
+            limits=request_limits(cluster),
             known_groups=partial(_known_groups, lake, reader, name),
             pseudonymizer=pseudonymizer,
-            reset_policy_of=reset_policy_of,
+            reset_policy_of=lambda group_id: policy.group_settings(name, group_id).reset_policy,
         )
-        inventory = cluster_reader.take_inventory()
-        is_spread = inventory.expected_rows >= cluster.snapshot.spread_from_rows
-        reading = None if is_spread else cluster_reader.read(inventory=inventory, progress=progress)
+        reading = cluster_reader.read(progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)
-    _check_cluster_id(reader, name, inventory.kafka_cluster_id)
-    seen: ClusterSnapshot | DistributedSnapshot
-    if reading is not None:
-        seen = reading
-    else:
-        seen = read_distributed(
-            lake,
-            inventory,
-            ReadTaskSpec(
-                kafka_client_settings(cluster),
-                limits,
-                head,
-                pseudonymizer=pseudonymizer,
-                reset_policies=frozenset(filter(None, map(reset_policy_of, inventory.listed))),
-            ),
-            connections_per_broker=cluster.snapshot.connections_per_broker,
-            progress=progress,
-        )
-    attempt = SnapshotRows(lake, reader, _marker(head, slot, run_id, inventory, seen, max_bytes))
+    _check_cluster_id(reader, name, reading.inventory.kafka_cluster_id)
+    attempt = SnapshotRows(lake, reader, _marker(head, slot, run_id, reading, max_bytes))
     report = progress or no_progress
     report("observe: computing lag", 0, 1)
-    if reading is None:
-        compute_lag(attempt, policy)
-    else:
-        _write_rows(attempt, reading, policy)
+    _write_rows(attempt, reading, policy)
     report("observe: computing lag", 1, 1)
     append_once(lake.paths.root, SNAPSHOTS, [attempt.marker], f"observe/{name}/{slot_ms(slot)}")
     # The marker of the first attempt, whichever that was.
@@ -193,25 +163,25 @@ def _marker(
     head: Mapping[str, Any],
     slot: datetime,
     run_id: str,
-    inventory: ClusterInventory,
-    seen: ClusterSnapshot | DistributedSnapshot,
+    reading: ClusterSnapshot,
     hint_topic_max_bytes: int | None,
 ) -> dict[str, Any]:
     """Return the attempt's row of ``snapshots``."""
+    inventory = reading.inventory
     num_partitions = len(inventory.partitions)
     return {
         **head,
         "slot": slot,
         "kafka_cluster_id": inventory.kafka_cluster_id,
         "run_id": run_id,
-        **seen.read_times,
+        **reading.read_times,
         "num_groups": len(inventory.listed),
         "num_topics": len(inventory.partitions.names),
         "num_partitions": num_partitions,
-        "num_unread_partitions": seen.num_unread_partitions,
-        "completeness": 1.0 - seen.num_unread_partitions / num_partitions if num_partitions else 1.0,
-        "problems": problem_rows(seen.problems),
+        "num_unread_partitions": reading.num_unread_partitions,
+        "completeness": 1.0 - reading.num_unread_partitions / num_partitions if num_partitions else 1.0,
+        "problems": problem_rows(reading.problems),
         "hint_topic_max_bytes": hint_topic_max_bytes,
-        "num_problems": sum(problem.count for problem in seen.problems),
-        "num_unread_groups": seen.num_unread_groups,
+        "num_problems": sum(problem.count for problem in reading.problems),
+        "num_unread_groups": reading.num_unread_groups,
     }

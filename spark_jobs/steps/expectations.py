@@ -11,22 +11,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
-import threading
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib.util import LazyLoader, find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import QualityCheckError
-from evenlag.import_ahead import import_in_thread
 from evenlag.policy.gate_contract import Comparison
 from evenlag.policy.gates import GATES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
 
@@ -37,35 +30,8 @@ if TYPE_CHECKING:
     Entry = Gate | Check
 
 _LIBRARY: Final = "great_expectations"
-# In the order in which a cycle needs them.
-_NEEDED: Final = (
-    "spark_jobs.steps.observe",
-    "spark_jobs.steps.decide",
-    "evenlag.kafka.cluster_reader",
-    "pyarrow.compute",
-    "deltalake",
-    "pandas",
-)
-# It imports them for engines and drawings that no gate uses: a third of its processor time. Without the first
-# three it works as where they are not installed; the others are imported when a name of theirs is used.
-_OPTIONAL: Final = frozenset({"pyspark.ml", "pyspark.sql.connect", "sqlalchemy"})
-_IMPORTED_WHEN_USED: Final = frozenset({"altair", "scipy.stats"})
 # It logs 200 lines when it is imported.
 logging.getLogger(_LIBRARY).setLevel(logging.WARNING)
-
-
-@cache
-def import_ahead() -> None:
-    """Start to import what a cycle needs, Great Expectations last, in parallel with Spark's start or work.
-
-    Great Expectations takes seconds to import. Does nothing when it is called again.
-    """
-    # Here, before the thread starts: two threads that import PySpark at once find parts of it missing. It is
-    # also what the JVM waits for.
-    with suppress(ModuleNotFoundError):
-        import pyspark.sql  # noqa: F401
-    if _LIBRARY not in sys.modules:
-        import_in_thread(*_NEEDED, then=import_great_expectations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,57 +120,13 @@ def import_great_expectations() -> Any:
     """Import Great Expectations without its usage reports and its log output."""
     # Its usage reports go to its vendor.
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
-    if _LIBRARY in sys.modules:
-        import great_expectations as gx
-    else:
-        with _trimmed_imports():
-            import great_expectations as gx
+    import great_expectations as gx
 
     # One of its modules sets its own logger to INFO and logs each temporary folder.
     for name in list(logging.root.manager.loggerDict):
         if name.startswith(f"{_LIBRARY}."):
             logging.getLogger(name).setLevel(logging.NOTSET)
     return gx
-
-
-@contextmanager
-def _trimmed_imports() -> Iterator[None]:
-    """Leave out of this thread's imports what Great Expectations can do without."""
-    finder = _TrimmedImports(threading.get_ident())
-    # A new list each time: another thread may be going through the present one.
-    sys.meta_path = [finder, *sys.meta_path]
-    try:
-        yield
-    finally:
-        sys.meta_path = [other for other in sys.meta_path if other is not finder]
-
-
-class _TrimmedImports:
-    """Finds optional modules missing for one thread, and makes others import themselves when they are used.
-
-    A module that is imported already is not looked for.
-    """
-
-    def __init__(self, thread: int) -> None:
-        self._thread = thread
-        self._is_finding = False
-
-    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
-        """Find a module, as each finder of ``sys.meta_path`` does."""
-        if self._is_finding or threading.get_ident() != self._thread:
-            return None
-        if fullname in _OPTIONAL:
-            raise ModuleNotFoundError(f"{fullname} is not imported here", name=fullname)
-        if fullname not in _IMPORTED_WHEN_USED:
-            return None
-        self._is_finding = True
-        try:
-            spec = find_spec(fullname)
-        finally:
-            self._is_finding = False
-        if spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader)
-        return spec
 
 
 def _with_values(frame: pd.DataFrame, gates: Sequence[Gate]) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.steps.check_snapshot import try_check_snapshot
 from spark_jobs.steps.collect_snapshot import collect_snapshot
-from spark_jobs.steps.expectations import import_ahead
 from spark_jobs.steps.run_records import OPEN_SINCE, record_run
 from spark_jobs.steps.score_plans import find_open_since, score_plans
 from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes
@@ -37,8 +36,6 @@ def run_observe(
     """
     started_at, slot = datetime.now(UTC), floor_to_ms(slot)
     settings = loaded.cluster_settings(cluster)
-    # It takes seconds, and this process waits for brokers and Spark.
-    import_ahead()
     lake = Lake(spark, loaded.policy.lake)
     collected = collect_snapshot(lake, loaded.policy, cluster, slot, run_id=run_id, progress=progress)
     rows = collected.rows

@@ -42,7 +42,6 @@ from evenlag.publishing.sealing.verified_plans import (
 )
 from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots
-from spark_jobs.steps.expectations import import_ahead
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
 from spark_jobs.transforms.plan_frames import build_plans, plan_here, select_assignments, shared_values
@@ -136,7 +135,6 @@ def _decide(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None) -> 
             return None
         heads = seal_plan_rows(sealer, PLANS, table_rows(planned, "head", PLANS, shared))
         if heads.num_rows:
-            import_ahead()
             # Where another attempt has written the partitions, nothing else is written.
             read = partial(read_assignments, heads["plan_id"].to_pylist())
             if not DirectWriter(root, PLAN_ASSIGNMENTS).append_parts(context.day, read, key):
@@ -159,7 +157,6 @@ def _complete(
     counts: dict[str, dict[str, int]] = {}
     as_recorded = _recorded_context(rows, context, record) if wanted else None
     if as_recorded is not None:
-        import_ahead()
         counts = _complete_plans(rows, as_recorded, record, known, sealer)
         heads = read_recorded_heads(rows.reader, rows.filters, record)
         known = {head["plan_id"] for head in heads}

@@ -1,4 +1,4 @@
-"""Packs groups into planning batches: small groups together, a large one alone, the heaviest batch first.
+"""Packs groups into batches: small groups together, a large one alone, the heaviest batch first.
 
 The driver collects only the number of rows of each group. The rows stay on the executors.
 """

@@ -1,54 +1,90 @@
-"""Consumer lag of a large snapshot: Spark joins the rows, and :mod:`evenlag.lag.formula` counts their lag."""
+"""Lag of a large snapshot: Spark collects the rows of each batch of groups, and :mod:`evenlag.lag` counts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lag.formula import STORED_ONLY
+from evenlag.lag.partitions import FROM_OFFSETS
 from evenlag.lake.tables import LAG
 from spark_jobs.runtime.contract_columns import conform
-from spark_jobs.transforms.group_partitions import join_partitions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from evenlag.policy.group_settings import GroupSettings
+
+_PARTITION: Final = ("topic_id", "topic", "partition")
+# Columns of the four kinds of rows that a batch consists of.
+_OFFSETS: Final = (*_PARTITION, *FROM_OFFSETS, "end_read_at", "error")
+_COMMITS: Final = (
+    *("group_id", *_PARTITION, "committed_offset", "leader_epoch"),
+    *("reported_lag_records", "read_at", "error"),
+)
+OFFSET_HISTORY: Final = (*_PARTITION, "high_watermark", "end_read_at", "error")
+COMMIT_HISTORY: Final = ("group_id", *_PARTITION, "committed_offset", "read_at", "error")
 
 
 def build_lag(
     *,
     offsets: DataFrame,
     commits: DataFrame,
-    members: DataFrame,
-    groups: pa.Table,
-    member_ids: pa.Array,
-    marker: Mapping[str, Any],
     offset_history: DataFrame,
     commit_history: DataFrame,
+    members: pa.Table,
+    batches: pa.Table,
+    settings_of: Callable[[str], GroupSettings],
+    marker: Mapping[str, Any],
     rate_window_s: int,
 ) -> DataFrame:
-    """Build the ``lag`` rows of one snapshot from its tables.
+    """Build the ``lag`` rows of one snapshot.
 
-    offset_history, commit_history: See :mod:`spark_jobs.transforms.group_partitions`; may be empty.
+    offset_history, commit_history: Rows of earlier snapshots; may be empty.
+    batches: ``group_id, topic, batch``: the topics of each group, and the group's batch.
     rate_window_s: Length of the window that rates are computed over, in seconds.
     """
     from pyspark.sql import functions as sf
 
-    joined = join_partitions(
-        offsets, commits, members, member_ids, offset_history=offset_history, commit_history=commit_history
-    )
+    def select(kind: str, frame: DataFrame, columns: tuple[str, ...], key: str) -> DataFrame:
+        """Rows of a kind, once for each batch that needs them."""
+        needs = offsets.sparkSession.createDataFrame(
+            batches.group_by([key, "batch"]).aggregate([]), f"{key} STRING, batch INT"
+        )
+        return frame.select(*columns, sf.lit(kind).alias("kind")).join(sf.broadcast(needs), key)
 
-    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    parts = (
+        select("offsets", offsets, _OFFSETS, "topic"),
+        select("commits", commits, _COMMITS, "group_id"),
+        select("offset_history", offset_history, OFFSET_HISTORY, "topic"),
+        select("commit_history", commit_history, COMMIT_HISTORY, "group_id"),
+    )
+    rows = reduce(lambda above, below: above.unionByName(below, allowMissingColumns=True), parts)
+
+    def count(batch: pa.Table) -> pa.Table:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         from evenlag.lag.formula import count_lag
+        from evenlag.lag.partitions import join_partitions
 
-        for batch in batches:
-            yield from count_lag(
-                pa.Table.from_batches([batch]), groups, member_ids, rate_window_s
-            ).to_batches()
+        def of_kind(kind: str) -> pa.Table:
+            return batch.filter(pc.equal(batch["kind"], kind))
 
-    counted = ", ".join(f"{each.name} {each.type}" for each in LAG.columns if each.name not in STORED_ONLY)
-    of_snapshot = {name: sf.lit(marker[name]) for name in STORED_ONLY}
-    return conform(joined.mapInArrow(count, schema=counted).withColumns(of_snapshot), LAG)
+        groups = batches.filter(pc.equal(batches["batch"], batch["batch"][0]))["group_id"]
+        joined = join_partitions(
+            of_kind("offsets").sort_by([("topic", "ascending"), ("partition", "ascending")]),
+            of_kind("commits"),
+            members.filter(pc.is_in(members["group_id"], value_set=pa.array(groups.unique()))),
+            settings_of,
+            offset_history=of_kind("offset_history"),
+            commit_history=of_kind("commit_history"),
+        )
+        return count_lag(joined.partitions, joined.groups, joined.member_ids, rate_window_s)
+
+    schema = ", ".join(f"{each.name} {each.type}" for each in LAG.columns if each.name not in STORED_ONLY)
+    counted = rows.groupBy("batch").applyInArrow(count, schema)
+    return conform(counted.withColumns({name: sf.lit(marker[name]) for name in STORED_ONLY}), LAG)

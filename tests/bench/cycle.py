@@ -6,9 +6,9 @@
 - *warm*: in one session, in turn, ``base`` (one Delta append of 31 rows by Spark, and one read of them), a
   quiet cycle, and a cycle that plans and publishes. Reported are the ratios to ``base`` of the same round,
   Spark jobs, Delta commits by writer, and CPU seconds. ``--connect`` uses a Spark Connect server.
-- *cold*: ``evenlag run``, and a PySpark program with the same JVM options that appends one row, in turn; both
-  with the class archive, if there is one (``python -m spark_jobs.class_archive``). There are as many rounds
-  as a table of Spark has commits between two checkpoints, on a new lake: the last one writes them.
+- *cold*: ``evenlag run``, and a PySpark program with the same JVM options that appends one row, in turn.
+  There are as many rounds as a table of Spark has commits between two checkpoints, on a new lake: the last
+  one writes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from evenlag.lake.tables import TABLES
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
 from evenlag.spark_connect import REMOTE_VARIABLE
-from evenlag.spark_installation import class_archive
 from spark_jobs.runtime.session import open_session
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
@@ -168,11 +167,9 @@ def measure_cold(world: CycleWorld) -> dict[str, Any]:
         # The first fills the disk's cache and makes the tables.
         if number:
             rows.append(row)
-    archive = class_archive()
     return {
         "rounds": rows,
         "median": {"run_by_least": statistics.median(row["ratio"] for row in rows)},
-        "has_class_archive": archive is not None and archive.is_file(),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,11 +10,17 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
+from kafka.structs import OffsetAndMetadata
 
+from evenlag.spark_installation import jars_folder
 from tests.support.pages.markdown import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+    from sandbox.kafka.broker import Broker
 
 PACKAGES: Final = ("assignor_core", "evenlag", "spark_jobs")
 # Besides tests and generated pages.
@@ -73,30 +80,44 @@ problem = read_problem({"topics": {"t": 3}, "members": members, "lags": {"t": [1
 answer = solve(problem, NAME, to_the_end=True)
 assert answer["assignment"] == {"a": [["t", 0], ["t", 1], ["t", 2]], "b": []}
 """
-COLUMN_WORKS: Final = """
-from datetime import UTC, date, datetime
-import pyarrow as pa
-from evenlag.kafka.arrow_rows import body_schema, with_head
-from evenlag.lag.formula import STORED_ONLY, count_lag
-from evenlag.lag.partitions import join_partitions
-from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS
+CYCLES_WORK: Final = """
+import sys
+from datetime import UTC, datetime
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import DECISIONS, LAG
 from evenlag.lake.tables_reference import render_tables
-from evenlag.policy.group_settings import GroupSettings
+from evenlag.policy.loader import parse_policy
+from spark_jobs.runtime.session import open_session
+from spark_jobs.steps import collect_snapshot, compute_lag, snapshot_rows
+from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.observe import run_observe
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
-def rows(table, **values):
-    schema = body_schema(table)
-    return pa.Table.from_pylist([{name: values.get(name) for name in schema.names}], schema)
-
-place = {"topic_id": "i", "topic": "t", "partition": 0, "read_at": NOW, "end_read_at": NOW}
-offsets = rows(OFFSETS, **place, log_start_offset=40, high_watermark=100, last_stable_offset=100)
-commits = rows(COMMITS, **place, group_id="g", committed_offset=90)
-members = rows(MEMBERS, group_id="g", group_state="Stable", member_id="m", subscription=["t"], assignment=[])
-joined = join_partitions(offsets, commits, members, lambda _: GroupSettings(reset_policy="earliest"))
-counted = count_lag(joined.partitions, joined.groups, joined.member_ids, 900)
-head = dict(zip(STORED_ONLY, ("c", date(2026, 3, 1), "s", NOW), strict=True))
-(row,) = with_head(counted, LAG, head).to_pylist()
-assert (row["lag_records"], row["retained_records"]) == (10, 60)
+lake, servers, group = sys.argv[1:]
+policy = f'''
+lake: {lake}
+clusters: {{c: {{bootstrap_servers: "{servers}"}}}}
+groups:
+  - match: "*"
+    mode: shadow
+    reset_policy: earliest
+    assignor: first-subscriber
+    gates: {{max_member_partitions_share: 0.9}}
+'''
+loaded, slots = parse_policy(policy, environ={}), []
+with open_session("worked examples") as spark:
+    for rows_in_driver in (50_000, 0):
+        for module in (collect_snapshot, compute_lag, snapshot_rows):
+            module.MAX_DRIVER_ROWS = rows_in_driver
+        slots.append(datetime.now(UTC))
+        run_observe(spark, loaded, "c", slots[-1], f"run-{rows_in_driver}")
+        run_decide(spark, loaded, "c", slots[-1], f"run-{rows_in_driver}")
+reader = LakeReader(lake)
+filters = [("cluster", "=", "c"), ("group_id", "=", group)]
+rows = reader.read(LAG, columns=["slot", "lag_records", "retained_records"], filters=filters).to_pylist()
+assert [(row["lag_records"], row["retained_records"]) for row in rows] == [(2, 3)] * 2, rows
+assert len({row["slot"] for row in rows}) == 2
+decided = reader.read(DECISIONS, columns=["snapshot_id"], filters=filters).to_pylist()
+assert len({row["snapshot_id"] for row in decided}) == 2, decided
 assert "retained_records" in render_tables()
 """
 METRIC_WORKS: Final = """
@@ -112,6 +133,7 @@ assert found == [
     'evenlag_group_hot{cluster="c",group="even"} 0.0', 'evenlag_group_hot{cluster="c",group="skewed"} 1.0'
 ], found
 """
+HEADINGS: Final = ("Add a gate", "Add a column", "Add a metric", "Add an assignor")
 
 
 def examples(heading: str) -> list[tuple[str, str]]:
@@ -147,20 +169,25 @@ def apply_to(root: Path, heading: str) -> None:
     [("Add a gate", GATE_WORKS), ("Add a metric", METRIC_WORKS), ("Add an assignor", ASSIGNOR_WORKS)],
 )
 def test_the_example_works_in_a_copy_of_the_code(heading: str, works: str, tmp_path: Path) -> None:
-    files = {name for name, _ in examples(heading)}
-    assert len(files) <= 3
-    run_in_copy(tmp_path, heading, works)
+    copy_with([heading], tmp_path)
+    run_in(tmp_path, works)
 
 
-def run_in_copy(root: Path, heading: str, works: str) -> None:
-    """Apply an example to a copy of the code, and run a program there."""
+def copy_with(headings: Iterable[str], root: Path) -> None:
+    """Copy the code to a folder, and apply examples to it."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
-    apply_to(root, heading)
+    for heading in headings:
+        apply_to(root, heading)
+
+
+def run_in(root: Path, works: str, *arguments: str) -> None:
+    """Run a program with the code in a folder."""
+    environment = {"PYTHONPATH": str(root), "HOME": str(root), "EVENLAG_JARS": str(jars_folder())}
     done = subprocess.run(
-        [sys.executable, "-c", works],
+        [sys.executable, "-c", works, *arguments],
         cwd=root,
-        env={"PATH": "", "PYTHONPATH": str(root), "HOME": str(root)},
+        env=environment | {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
         capture_output=True,
         text=True,
         timeout=300,
@@ -169,6 +196,19 @@ def run_in_copy(root: Path, heading: str, works: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_example_of_a_column_works_in_a_copy_of_the_code(tmp_path: Path) -> None:
-    """A small snapshot is counted and stored; of a large one Spark runs the same function."""
-    run_in_copy(tmp_path, "Add a column", COLUMN_WORKS)
+@pytest.mark.jvm
+def test_whole_cycles_run_with_all_examples(
+    broker: Broker, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """One cycle has few rows, which the driver joins; of the other one Spark joins them."""
+    copy_with(HEADINGS, tmp_path)
+    topic, group = unique("orders"), unique("billing")
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    admin.create_topics({topic: {"num_partitions": 4}}, wait_for_metadata=True)
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)})
+    admin.close()
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    for _ in range(3):
+        producer.send(topic, b"x", partition=0)
+    producer.close()
+    run_in(tmp_path, CYCLES_WORK, str(tmp_path / "lake"), broker.bootstrap_servers, group)

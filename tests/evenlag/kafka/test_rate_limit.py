@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from evenlag.kafka.arrow_rows import Problem, find_problems, problem_rows
 from evenlag.kafka.rate_limit import Deadline, RequestBudget
-from spark_jobs.steps.read_tasks import partition_work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,10 +25,10 @@ class Clock:
         return self.now
 
 
-def times_sent(rate: float, pauses: list[float], *, is_full: bool) -> NDArray[np.float64]:
+def times_sent(rate: float, pauses: list[float]) -> NDArray[np.float64]:
     """When requests go out that are asked for one after another, with pauses in between."""
     clock = Clock()
-    budget = RequestBudget(rate, is_full=is_full, clock=clock)
+    budget = RequestBudget(rate, clock=clock)
     sent = []
     for pause in pauses:
         clock.now += pause
@@ -41,12 +40,9 @@ def times_sent(rate: float, pauses: list[float], *, is_full: bool) -> NDArray[np
 @given(
     rate=st.floats(0.1, 1_000),
     pauses=st.lists(st.floats(0, 5) | st.just(0.0), min_size=1, max_size=80),
-    is_full=st.booleans(),
 )
-def test_no_stretch_of_time_has_more_requests_than_the_budget(
-    rate: float, pauses: list[float], is_full: bool
-) -> None:
-    sent = times_sent(rate, pauses, is_full=is_full)
+def test_no_stretch_of_time_has_more_requests_than_the_budget(rate: float, pauses: list[float]) -> None:
+    sent = times_sent(rate, pauses)
     count = np.arange(len(sent))
     stretch = sent[None, :] - sent[:, None]
     requests = count[None, :] - count[:, None] + 1
@@ -55,8 +51,7 @@ def test_no_stretch_of_time_has_more_requests_than_the_budget(
 
 
 def test_what_is_saved_may_be_used_at_once_and_no_more() -> None:
-    assert times_sent(10, [0.0] * 12, is_full=True).tolist()[9:] == [1000.0, 1000.1, 1000.2]
-    assert times_sent(10, [0.0] * 2, is_full=False).tolist() == [1000.1, 1000.2]
+    assert times_sent(10, [0.0] * 12).tolist()[9:] == [1000.0, 1000.1, 1000.2]
 
 
 def test_a_deadline_is_put_off_by_what_was_waited_for_our_own_sake() -> None:
@@ -68,24 +63,6 @@ def test_a_deadline_is_put_off_by_what_was_waited_for_our_own_sake() -> None:
     assert not deadline.is_over
     clock.now += 1
     assert deadline.is_over
-
-
-@given(
-    owner=st.lists(st.integers(-1, 6), max_size=200),
-    num_tasks=st.integers(1, 9),
-    max_shares=st.integers(1, 4),
-    min_size=st.integers(1, 20),
-)
-def test_shares_hold_every_row_once_and_few_tasks_ask_the_same_broker(
-    owner: list[int], num_tasks: int, max_shares: int, min_size: int
-) -> None:
-    owners = np.array(owner, dtype=np.int64)
-    dealt = partition_work(owners, num_tasks, max_shares, min_size)
-    assert len(dealt) <= num_tasks
-    assert all(len(rows) for rows in dealt)
-    assert sorted(row for rows in dealt for row in rows.tolist()) == list(range(len(owner)))
-    for node in set(owner):
-        assert sum(node in owners[rows] for rows in dealt) <= max_shares
 
 
 def test_what_cannot_be_read_for_one_reason_is_one_problem() -> None:

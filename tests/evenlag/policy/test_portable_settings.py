@@ -34,7 +34,6 @@ EXECUTOR_MODULES = (
     "evenlag.simulation.simulate_group",
     "evenlag.simulation.history",
     "evenlag.policy.portable_settings",
-    "spark_jobs.steps.distributed_read",
 )
 WITHOUT = """
 import pickle, sys

@@ -168,7 +168,6 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(how: signal.Signals, tm
     demo = subprocess.Popen(
         [sys.executable, "-m", "evenlag", "demo", "--folder", str(folder)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=REPOSITORY, start_new_session=True,
-        env={**os.environ, "EVENLAG_SPARK_ARCHIVE": "off"},
     )  # fmt: skip
     try:
         # Airflow's parts are being started: broker, guards, keepers and forks are all there.

@@ -17,8 +17,8 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import COMMITS
 from sandbox.processes import free_ports
-from sandbox.spark import jvm_class_archive
 from sandbox.spark.connect_server import ConnectServer
+from sandbox.spark.jvm_environment import jvm_environment
 from tests.support.connect_jobs import job_environment, run_module, start_program
 from tests.support.processes import num_threads, processes_with, tree, wait_until_gone
 from tests.support.waiting import wait_until
@@ -306,7 +306,7 @@ def end(process: subprocess.Popen[bytes], how: signal.Signals, marker: str) -> N
 def test_a_token_is_required_kept_secret_and_compared_and_a_stopped_server_leaves_nothing(
     tmp_path: Path,
 ) -> None:
-    settings = jvm_class_archive.environment(tmp_path, kind="connect")
+    settings = jvm_environment(tmp_path)
     with bare_server(tmp_path, **settings, EVENLAG_SPARK_TOKEN=TOKEN) as (process, url, marker):
         good = run_module(url, CHECK, "--check", EVENLAG_SPARK_TOKEN=TOKEN)
         assert good.returncode == 0, good.stderr

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from spark_jobs.runtime.job_identity import identify_job
+from spark_jobs.runtime.entry_point import identify_job
 
 ROOT: Final = Path(__file__).resolve().parents[3] / "spark_jobs"
 CLASSIC: Final = ROOT / "runtime" / "classic_session.py"

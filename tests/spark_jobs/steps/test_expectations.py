@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -151,43 +149,3 @@ def test_a_gate_that_cannot_be_evaluated_fails_the_run() -> None:
 
 def test_no_plans_need_no_verdicts() -> None:
     assert judge_plans(pd.DataFrame()) == []
-
-
-def test_great_expectations_is_imported_without_what_no_gate_uses() -> None:
-    """In a process of its own: here the library is imported already. Whoever needs the rest still gets it."""
-    program = f"""
-import json, sys
-import pandas as pd
-from spark_jobs.steps.expectations import import_great_expectations, judge_plans
-before = list(sys.meta_path)
-verdicts = judge_plans(pd.DataFrame([{GOOD!r}]))
-left_out = [name for name in ("pyspark.ml", "pyspark.sql.connect", "sqlalchemy") if name in sys.modules]
-assert sys.meta_path == before
-import altair, pyspark.ml, sqlalchemy, scipy.stats
-used = [altair.Chart.__name__, pyspark.ml.Pipeline.__name__, sqlalchemy.Table.__name__]
-print(json.dumps([[row["gate"] for row in verdicts if not row["passed"]], left_out, used]))
-assert scipy.stats.norm.cdf(0) == 0.5
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[], [], ["Chart", "Pipeline", "Table"]]
-
-
-def test_pyspark_is_imported_by_one_thread_alone() -> None:
-    """Two that import it at once find parts of it missing: the one that starts the JVM is the caller."""
-    program = """
-import sys
-from spark_jobs.steps import expectations
-started = []
-def note(*_, then):
-    started.append("SparkSession" in vars(sys.modules.get("pyspark.sql", sys)))
-expectations.import_in_thread = note
-expectations.import_ahead()
-assert started == [True], started
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr

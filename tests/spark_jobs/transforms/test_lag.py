@@ -6,14 +6,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa  # noqa: TID253 - what the transform takes
 import pytest
 
 from evenlag.lag.formula import STORED_ONLY, count_lag
-from evenlag.lag.partitions import describe_groups, join_partitions, number_members
+from evenlag.lag.partitions import join_partitions
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS
 from evenlag.policy.group_settings import GroupSettings
 from spark_jobs.steps.snapshot_rows import to_contract
-from spark_jobs.transforms.group_partitions import build_commit_history, build_offset_history
 from spark_jobs.transforms.lag import build_lag
 from tests.support.lag_rules import LAG_RULES, TIME_RULES
 from tests.support.lakes.lag_rule_rows import REBALANCING, rule_rows, time_rule_rows
@@ -22,7 +22,6 @@ from tests.support.lakes.snapshots import HEAD, NOW, arrow, commit, frame, marke
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.jvm
@@ -32,19 +31,32 @@ TABLES = (OFFSETS, COMMITS, MEMBERS)
 RATE_WINDOW_S = 900
 
 
-def by_spark(spark: SparkSession, rows: Rows, settings_of: Callable[[str], GroupSettings]) -> pa.Table:
+def by_spark(
+    spark: SparkSession, rows: Rows, settings_of: Callable[[str], GroupSettings], num_batches: int = 1
+) -> pa.Table:
     """The rows of ``lag``, by group, topic and partition."""
-    offsets, commits, members = (frame(spark, table, rows.get(table.name, [])) for table in TABLES)
-    people = arrow(MEMBERS, rows["members"])
+    offsets, commits, members = (rows.get(table.name, []) for table in TABLES)
+    pairs = {(row["group_id"], row["topic"]) for row in commits if row.get("topic")}
+    for row in members:
+        held = [*(row.get("assignment") or []), *(row.get("target_assignment") or [])]
+        topics = {*(row.get("subscription") or []), *(each["topic"] for each in held)}
+        pairs |= {(row["group_id"], topic) for topic in topics}
+    number = {group: n % num_batches for n, group in enumerate(sorted({group for group, _ in pairs}))}
     built = build_lag(
-        offsets=offsets,
-        commits=commits,
-        members=members,
-        groups=describe_groups(arrow(COMMITS, rows["commits"]), people, settings_of),
-        member_ids=number_members(people),
+        offsets=frame(spark, OFFSETS, offsets),
+        commits=frame(spark, COMMITS, commits),
+        offset_history=frame(spark, OFFSETS, rows.get("past_offsets", [])),
+        commit_history=frame(spark, COMMITS, rows.get("past_commits", [])),
+        members=arrow(MEMBERS, members),
+        batches=pa.table(
+            {
+                "group_id": [group for group, _ in sorted(pairs)],
+                "topic": [topic for _, topic in sorted(pairs)],
+                "batch": pa.array([number[group] for group, _ in sorted(pairs)], pa.int32()),
+            }
+        ),
+        settings_of=settings_of,
         marker=HEAD | marker(),
-        offset_history=build_offset_history(frame(spark, OFFSETS, rows.get("past_offsets", []))),
-        commit_history=build_commit_history(frame(spark, COMMITS, rows.get("past_commits", []))),
         rate_window_s=RATE_WINDOW_S,
     )
     assert built.columns == list(LAG.column_names)
@@ -150,5 +162,5 @@ def test_spark_joins_the_rows_that_arrays_join(spark: SparkSession, seed: int) -
     rows, settings = random_rows(np.random.default_rng(seed))
     expected = in_arrays(rows, settings.__getitem__)
     assert expected.num_rows > 100
-    found = by_spark(spark, rows, settings.__getitem__).drop_columns(list(STORED_ONLY))
+    found = by_spark(spark, rows, settings.__getitem__, num_batches=3).drop_columns(list(STORED_ONLY))
     assert found.to_pylist() == expected.to_pylist()
