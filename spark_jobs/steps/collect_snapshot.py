@@ -18,6 +18,7 @@ from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, request_limits
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms
+from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS, find_marker
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
@@ -26,7 +27,7 @@ from evenlag.publishing.writing.topic_settings import read_max_bytes
 from spark_jobs.runtime.parallel import run_in_parallel
 from spark_jobs.runtime.progress import no_progress
 from spark_jobs.steps.compute_lag import compute_lag
-from spark_jobs.steps.snapshot_rows import MAX_DRIVER_ROWS, SnapshotRows, find_marker
+from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import CycleStep
 from evenlag.errors import SnapshotNotFoundError
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.run_records import keep_policy, record_run
 from evenlag.lake.snapshot_ids import floor_to_ms
+from evenlag.lake.snapshot_reader import find_marker
 from evenlag.logging_setup import WorkerLog, log_fields, named_logger
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.planning.plan_history import read_history
@@ -18,8 +20,7 @@ from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import sized_session
 from spark_jobs.steps.check_snapshot import stop_reason
 from spark_jobs.steps.plan_groups import plan_groups
-from spark_jobs.steps.run_records import keep_policy, record_run
-from spark_jobs.steps.snapshot_rows import SnapshotRows, find_marker
+from spark_jobs.steps.snapshot_rows import SnapshotRows
 from spark_jobs.steps.validate_plans import validate_plans
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import CycleStep
+from evenlag.lake.run_records import OPEN_SINCE, record_run
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.logging_setup import log_fields
+from evenlag.publishing.evaluate_plans import find_open_since, score_plans
+from evenlag.publishing.settle_outcomes import read_published, settle_outcomes
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.steps.check_snapshot import try_check_snapshot
 from spark_jobs.steps.collect_snapshot import collect_snapshot
-from spark_jobs.steps.run_records import OPEN_SINCE, record_run
-from spark_jobs.steps.score_plans import find_open_since, score_plans
-from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -88,7 +88,10 @@ from evenlag.lake.tables import DECISIONS, LAG
 from evenlag.lake.tables_reference import render_tables
 from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.session import open_session
-from spark_jobs.steps import collect_snapshot, compute_lag, snapshot_rows
+from evenlag.lake import snapshot_reader
+from evenlag.lake import snapshot_reader
+from evenlag.lake import snapshot_reader
+from spark_jobs.steps import collect_snapshot, compute_lag
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
 
@@ -106,7 +109,7 @@ groups:
 loaded, slots = parse_policy(policy, environ={}), []
 with open_session("worked examples") as spark:
     for rows_in_driver in (50_000, 0):
-        for module in (collect_snapshot, compute_lag, snapshot_rows):
+        for module in (collect_snapshot, compute_lag, snapshot_reader):
             module.MAX_DRIVER_ROWS = rows_in_driver
         slots.append(datetime.now(UTC))
         run_observe(spark, loaded, "c", slots[-1], f"run-{rows_in_driver}")

@@ -20,6 +20,7 @@ from evenlag.cli.app import app
 from evenlag.doctor.lake_checks import check_unfinished
 from evenlag.lake.file_pruning import bounds
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.run_records import keep_policy, open_since
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, TABLES
 from evenlag.monitoring.alerts import find_changes, record_changes
 from evenlag.overview.metrics import read_metrics
@@ -28,15 +29,14 @@ from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.approval_requests import open_requests
 from evenlag.publishing.eligibility import read_publishable
+from evenlag.publishing.evaluate_plans import find_open_since, score_plans
 from evenlag.publishing.publish_stages import read_last_sequences
+from evenlag.publishing.settle_outcomes import read_published, settle_outcomes
 from evenlag.publishing.waiting_plans import find_waiting
 from evenlag.report.read_report import read_report
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import AUDIT_VERSION, audit_assignments
 from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.run_records import keep_policy, open_since
-from spark_jobs.steps.score_plans import find_open_since, score_plans
-from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from tests.support.lakes.old_lake import OldLake
 from tests.support.lakes.old_rows import OldRows

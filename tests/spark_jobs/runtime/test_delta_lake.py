@@ -11,10 +11,10 @@ import pytest
 from evenlag.errors import LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_ms
+from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column
 from evenlag.lake.writer import append_once
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
-from spark_jobs.steps.snapshot_rows import find_marker
 from tests.support.lakes.snapshots import DAY, HEAD, NOW, SNAPSHOT, commit, frame, marker
 
 if TYPE_CHECKING:

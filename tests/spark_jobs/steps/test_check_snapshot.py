@@ -13,6 +13,7 @@ import pytest
 
 from evenlag.enums import OnFailure
 from evenlag.errors import QualityCheckError
+from evenlag.lake import snapshot_reader
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import COMMITS, DECISIONS, LAG, MEMBERS, OFFSETS, PLANS, QUALITY_RESULTS, RUNS
 from evenlag.policy.cluster_settings import QualitySettings
@@ -20,7 +21,7 @@ from evenlag.policy.loader import parse_policy
 from evenlag.quality.checks import CHECKS
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import check_snapshot as checking
-from spark_jobs.steps import decide, snapshot_rows
+from spark_jobs.steps import decide
 from spark_jobs.steps.check_snapshot import check_snapshot, stop_reason, try_check_snapshot
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from tests.support.lakes.cycle_lake import FIRST, POLICY, SECOND, write_snapshot
@@ -84,8 +85,8 @@ def test_rows_of_the_tables_and_rows_in_memory_have_the_same_verdicts(
     assert check_snapshot(kept, WARN, "r", LATER) == read
 
     shutil.rmtree(tmp_path / "lake" / QUALITY_RESULTS.name)
-    monkeypatch.setattr(snapshot_rows, "MAX_DRIVER_ROWS", 3)
-    monkeypatch.setattr(snapshot_rows, "_ROWS_PER_BATCH", 8)
+    monkeypatch.setattr(snapshot_reader, "MAX_DRIVER_ROWS", 3)
+    monkeypatch.setattr(snapshot_reader, "_ROWS_PER_BATCH", 8)
     large = snapshot(SECOND)
     assert len(list(large.group_batches(large.rows(MEMBERS)["group_id"].to_pylist()))) > 1
     assert check_snapshot(large, WARN, "r", LATER) == read

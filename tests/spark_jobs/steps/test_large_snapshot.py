@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.lake import snapshot_reader
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
     DECISIONS,
@@ -22,11 +23,11 @@ from evenlag.lake.tables import (
     PLAN_EVENTS,
     PLANS,
 )
+from evenlag.publishing.evaluate_plans import score_plans
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.settle_outcomes import read_published, settle_outcomes
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.steps import collect_snapshot, compute_lag, plan_groups, snapshot_rows
-from spark_jobs.steps.score_plans import score_plans
-from spark_jobs.steps.settle_outcomes import read_published, settle_outcomes
+from spark_jobs.steps import collect_snapshot, compute_lag, plan_groups
 from spark_jobs.steps.validate_plans import validate_plans
 from tests.support.lakes.cycle_lake import FIRST, GROUPS, HELD, POLICY, SECOND, Owners, write_snapshot
 from tests.support.lakes.snapshots import NOW, plan_context
@@ -87,10 +88,10 @@ def test_a_snapshot_that_is_not_kept_gives_the_same_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = run_cycles(spark, tmp_path / "kept", is_kept=True)
-    for module in (snapshot_rows, compute_lag, collect_snapshot):
+    for module in (snapshot_reader, compute_lag, collect_snapshot):
         monkeypatch.setattr(module, "MAX_DRIVER_ROWS", 3)
     # A batch of groups has at most two groups, a file of lag a few rows.
-    monkeypatch.setattr(snapshot_rows, "_ROWS_PER_BATCH", 8)
+    monkeypatch.setattr(snapshot_reader, "_ROWS_PER_BATCH", 8)
     monkeypatch.setattr(compute_lag, "_ROWS_PER_FILE", 10)
     # Plans of a group at a time are written.
     monkeypatch.setattr(plan_groups, "_PARTITIONS_PER_PART", 3)
@@ -99,7 +100,7 @@ def test_a_snapshot_that_is_not_kept_gives_the_same_rows(
         assert large[table.name] == kept[table.name], table.name
 
     # A snapshot that is kept, and has more rows than the driver plans itself.
-    monkeypatch.setattr(snapshot_rows, "MAX_DRIVER_ROWS", 10_000)
+    monkeypatch.setattr(snapshot_reader, "MAX_DRIVER_ROWS", 10_000)
     monkeypatch.setattr(plan_groups, "_MAX_ROWS_HERE", 3)
     lake = Lake(spark, str(tmp_path / "medium"))
     plan_groups.plan_groups(write_snapshot(lake, FIRST, {}, is_kept=True), plan_context(POLICY))
@@ -128,11 +129,11 @@ def test_groups_are_divided_into_batches_by_their_rows(
     names = sorted(GROUPS)
     assert list(rows.group_batches([])) == []
     assert list(rows.group_batches(GROUPS)) == [names]
-    for module in (snapshot_rows, compute_lag):
+    for module in (snapshot_reader, compute_lag):
         monkeypatch.setattr(module, "MAX_DRIVER_ROWS", 3)
     # Four rows of lag in each group, five in the unread one.
     for most, sizes in ((4, [1] * 6), (8, [2, 2, 1, 1]), (9, [2, 2, 2]), (25, [6])):
-        monkeypatch.setattr(snapshot_rows, "_ROWS_PER_BATCH", most)
+        monkeypatch.setattr(snapshot_reader, "_ROWS_PER_BATCH", most)
         batches = list(rows.group_batches(GROUPS))
         assert [name for batch in batches for name in batch] == names
         assert [len(batch) for batch in batches] == sizes

@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.run_records import keep_policy, open_since
 from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVALUATIONS, PLAN_EVENTS, POLICIES, RUNS
 from evenlag.planning.plan_history import failure_window, read_history
 from evenlag.policy.loader import LoadedPolicy, parse_policy
+from evenlag.publishing.evaluate_plans import find_open_since
 from evenlag.publishing.hint_topic import TopicState
 from evenlag.publishing.publish_stages import read_last_sequences
 from evenlag.publishing.revocation import last_action
-from spark_jobs.steps.run_records import keep_policy, open_since
-from spark_jobs.steps.score_plans import find_open_since
-from spark_jobs.steps.settle_outcomes import read_published
+from evenlag.publishing.settle_outcomes import read_published
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from tests.support.lakes.snapshots import HEAD, NOW, append_rows, marker
 

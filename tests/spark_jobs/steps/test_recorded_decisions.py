@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import DECISIONS, GATE_RESULTS, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, POLICIES
 from evenlag.lake.writer import DirectWriter, append_once
 from evenlag.planning.decision_record import record_decision
@@ -19,7 +20,7 @@ from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import plan_groups as planning
 from spark_jobs.steps.plan_groups import plan_groups
-from spark_jobs.steps.snapshot_rows import SnapshotRows, find_marker
+from spark_jobs.steps.snapshot_rows import SnapshotRows
 from spark_jobs.steps.validate_plans import validate_plans
 from spark_jobs.transforms.plan_frames import select_assignments
 from tests.support.lakes.cycle_lake import FIRST, POLICY, write_snapshot

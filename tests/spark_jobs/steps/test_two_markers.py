@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import (
     AUDITED_SNAPSHOTS,
     COMPARISONS,
@@ -27,7 +28,6 @@ from evenlag.policy.loader import parse_policy
 from evenlag.report.read_report import read_report
 from spark_jobs.steps.audit_ownership import audit_assignments
 from spark_jobs.steps.simulate_candidates import Request, run_compare
-from spark_jobs.steps.snapshot_rows import find_marker
 from tests.support.lakes.cycle_lake import GROUPS, POLICY, SECOND, write_snapshot
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT
 

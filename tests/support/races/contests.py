@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_ms
+from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import APPROVAL_REQUESTS, DECISIONS, GATE_RESULTS, PLAN_EVENTS, PLANS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.planning.decision_record import once, read_decision, record_decision
@@ -22,7 +23,6 @@ from evenlag.publishing import approval_requests, approvals
 from evenlag.publishing.answers.actors import TIME_LIMIT_ACTOR, Actor
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError
-from spark_jobs.steps.snapshot_rows import find_marker
 from tests.support.lakes.snapshots import arrow, marker
 
 if TYPE_CHECKING:

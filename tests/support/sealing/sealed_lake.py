@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import Channel, RequestState
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.run_records import keep_policy
 from evenlag.lake.snapshot_ids import slot_ms
+from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import (
     APPROVAL_REQUESTS,
     COMMITS,
@@ -29,8 +31,7 @@ from evenlag.publishing.sealing.row_seal import Sealer
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.plan_groups import plan_groups
-from spark_jobs.steps.run_records import keep_policy
-from spark_jobs.steps.snapshot_rows import SnapshotRows, find_marker
+from spark_jobs.steps.snapshot_rows import SnapshotRows
 from spark_jobs.steps.validate_plans import validate_plans
 from tests.support.lakes.snapshots import HEAD, NOW, arrow, commit, marker, member, offset, plan_context
 from tests.support.spark_tables import together, write_rows

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from evenlag.lag.group_lag import GroupLag
     from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.snapshot_reader import SnapshotReader
     from evenlag.planning.published_plans import PublishedPlan
-    from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _MEMBER_COLUMNS = ("group_id", "member_id")
 
 
-def score_plans(rows: SnapshotRows, published: Sequence[PublishedPlan], run_id: str) -> int:
+def score_plans(rows: SnapshotReader, published: Sequence[PublishedPlan], run_id: str) -> int:
     """Evaluate the plans that are due; each is evaluated once, by the first snapshot after its horizon.
 
     rows: The snapshot to evaluate by; its lag and outcomes are written already.
@@ -53,10 +53,10 @@ def score_plans(rows: SnapshotRows, published: Sequence[PublishedPlan], run_id: 
         return [row for row in evaluations if row["plan_id"] not in done]
 
     # Two snapshots may evaluate at the same time.
-    return len(append_guarded(rows.lake.paths.root, PLAN_EVALUATIONS, not_evaluated, plan_guard))
+    return len(append_guarded(rows.reader.paths.root, PLAN_EVALUATIONS, not_evaluated, plan_guard))
 
 
-def find_open_since(rows: SnapshotRows, published: Sequence[PublishedPlan]) -> datetime | None:
+def find_open_since(rows: SnapshotReader, published: Sequence[PublishedPlan]) -> datetime | None:
     """Return when the oldest plan was published that is open: it still has to be settled or evaluated."""
     if not published:
         return None
@@ -64,7 +64,7 @@ def find_open_since(rows: SnapshotRows, published: Sequence[PublishedPlan]) -> d
     return min((plan.published_at for plan in published if plan.plan_id not in done), default=None)
 
 
-def _evaluated(rows: SnapshotRows, since: date) -> set[str]:
+def _evaluated(rows: SnapshotReader, since: date) -> set[str]:
     """Plans that were evaluated by a snapshot of a day or later."""
     filters: list[Filter] = [("cluster", "=", rows.cluster), ("day", ">=", since)]
     return set(
@@ -72,7 +72,7 @@ def _evaluated(rows: SnapshotRows, since: date) -> set[str]:
     )
 
 
-def _find_due(rows: SnapshotRows, published: Sequence[PublishedPlan]) -> list[DuePlan]:
+def _find_due(rows: SnapshotReader, published: Sequence[PublishedPlan]) -> list[DuePlan]:
     """Published plans that have ended, are not evaluated yet, and whose horizon precedes the snapshot."""
     started_at = rows.marker["started_at"]
     candidates = {plan.plan_id: plan for plan in published if plan.published_at <= started_at}
@@ -109,7 +109,7 @@ def _find_due(rows: SnapshotRows, published: Sequence[PublishedPlan]) -> list[Du
     return [one for one in due if one.horizon_at <= started_at]
 
 
-def _lag_before(rows: SnapshotRows, due: Sequence[DuePlan]) -> dict[tuple[str, str], GroupLag]:
+def _lag_before(rows: SnapshotReader, due: Sequence[DuePlan]) -> dict[tuple[str, str], GroupLag]:
     """Lag of the plans' groups in the snapshots that they were planned from."""
     snapshot_ids = {one.plan.snapshot_id for one in due}
     lag = rows.reader.read(

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
 from evenlag.lag.group_lag import LAG_COLUMNS
+from evenlag.lake.run_records import open_since
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
 from evenlag.lake.writer import append_guarded
 from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, build_outcomes
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, find_published
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard
-from spark_jobs.steps.run_records import open_since
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
+    from evenlag.lake.snapshot_reader import SnapshotReader
     from evenlag.planning.published_plans import PublishedPlan
-    from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _ACTOR: Final = "observer"
 _HEAD_COLUMNS: Final = ("plan_id", "num_members", "metrics_before", "metrics_after")
@@ -40,7 +40,7 @@ def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
     return find_published(reader.read(PLAN_EVENTS, columns=EVENT_COLUMNS, filters=filters).to_pylist())
 
 
-def settle_outcomes(rows: SnapshotRows, published: Sequence[PublishedPlan], run_id: str) -> dict[str, int]:
+def settle_outcomes(rows: SnapshotReader, published: Sequence[PublishedPlan], run_id: str) -> dict[str, int]:
     """Settle the published plans that this snapshot can settle, and append the events of all outcomes.
 
     Idempotent. Outcomes that a killed run has written without their events get them too.
@@ -60,7 +60,7 @@ def settle_outcomes(rows: SnapshotRows, published: Sequence[PublishedPlan], run_
         return [row for row in new if row["plan_id"] not in known]
 
     # Two snapshots may settle at the same time: the events are those of the outcomes on record.
-    written = append_guarded(rows.lake.paths.root, OUTCOMES, not_settled, plan_guard) if new else []
+    written = append_guarded(rows.reader.paths.root, OUTCOMES, not_settled, plan_guard) if new else []
     if len(written) < len(new):
         settled = _read_outcomes(rows, since, waiting)
     recorded = settled | {row["plan_id"]: row for row in written}
@@ -68,7 +68,7 @@ def settle_outcomes(rows: SnapshotRows, published: Sequence[PublishedPlan], run_
     return dict(Counter(row["outcome"] for row in written))
 
 
-def _read_outcomes(rows: SnapshotRows, since: date, plan_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+def _read_outcomes(rows: SnapshotReader, since: date, plan_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Outcomes of plans on a day or later, by plan."""
     filters: list[Filter] = [
         ("cluster", "=", rows.cluster),
@@ -78,7 +78,7 @@ def _read_outcomes(rows: SnapshotRows, since: date, plan_ids: Iterable[str]) -> 
     return {row["plan_id"]: row for row in rows.reader.read(OUTCOMES, filters=filters).to_pylist()}
 
 
-def append_outcome_events(rows: SnapshotRows, outcomes: Sequence[dict[str, Any]]) -> None:
+def append_outcome_events(rows: SnapshotReader, outcomes: Sequence[dict[str, Any]]) -> None:
     """Append the events of outcomes. Idempotent.
 
     An event's time is when its snapshot finished, not the slot, which is earlier.
@@ -96,7 +96,7 @@ def append_outcome_events(rows: SnapshotRows, outcomes: Sequence[dict[str, Any]]
         found = rows.reader.read(SNAPSHOTS, columns=["snapshot_id", "finished_at"], filters=filters)
         finished |= {row["snapshot_id"]: row["finished_at"] for row in found.to_pylist()}
     append_plan_events(
-        rows.lake.paths.root,
+        rows.reader.paths.root,
         [
             PlanEventRow.of_plan(
                 row,
@@ -111,7 +111,7 @@ def append_outcome_events(rows: SnapshotRows, outcomes: Sequence[dict[str, Any]]
 
 
 def _build_outcomes(
-    rows: SnapshotRows, pending: Sequence[PublishedPlan], run_id: str
+    rows: SnapshotReader, pending: Sequence[PublishedPlan], run_id: str
 ) -> list[dict[str, Any]]:
     """Build the outcomes, a batch of groups at a time."""
     if not pending:
