@@ -195,7 +195,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     token = os.environ.pop(TOKEN_VARIABLE, None) or os.environ.get(_SPARK_TOKEN_VARIABLE)
     if not token and not _is_loopback(arguments.host):
         raise UsageError(
-            f"--host {arguments.host} is not a loopback address: whoever reaches the server runs code on it. "
+            f"--host {arguments.host} is not a loopback address: anyone who can connect can run code. "
             f"Set {TOKEN_VARIABLE}, or bind 127.0.0.1"
         )
     _check_address(arguments.host, arguments.port)
