@@ -175,7 +175,7 @@ def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes] | None:
 def java_objects(spark: SparkSession) -> tuple[Any, Any]:
     """Return the JVM of a session as py4j shows it, and the session's Java object.
 
-    For :mod:`spark_jobs.runtime.connect_service`, which asks Spark's Connect service for its sessions.
+    For :mod:`spark_jobs.connect_server`, which asks Spark's Connect service for its sessions.
     """
     session: Any = spark
     return session.sparkContext._jvm, session._jsparkSession  # noqa: SLF001  # no public API
