@@ -83,14 +83,12 @@ assert answer["assignment"] == {"a": [["t", 0], ["t", 1], ["t", 2]], "b": []}
 CYCLES_WORK: Final = """
 import sys
 from datetime import UTC, datetime
+from evenlag.lake import snapshot_reader
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, LAG
 from evenlag.lake.tables_reference import render_tables
 from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.session import open_session
-from evenlag.lake import snapshot_reader
-from evenlag.lake import snapshot_reader
-from evenlag.lake import snapshot_reader
 from spark_jobs.steps import collect_snapshot, compute_lag
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe
