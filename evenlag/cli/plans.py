@@ -13,7 +13,7 @@ from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
 from evenlag.cli.tables.layout import Table
 from evenlag.cli.tables.plan_tables import SHORT_ID, gate_values, measures_table, move_table, plan_table
-from evenlag.context import find_cluster, find_lake
+from evenlag.context import find_cluster, find_lake, find_policy
 from evenlag.errors import NothingThereError, UsageError
 from evenlag.formatting import (
     answered_by,
@@ -76,9 +76,14 @@ def plans(
         found = the_plan(reader, name, plan_id)
         if group not in {None, found["group_id"]}:
             raise NothingThereError(
-                f"plan {found['plan_id'][:SHORT_ID]} is of the group {found['group_id']!r}, not {group!r}"
+                f"plan {found['plan_id'][:SHORT_ID]} belongs to the group {found['group_id']!r}, "
+                f"not {group!r}"
             )
-        _show_plan(reader, found, as_json=as_json)
+        from evenlag.publishing.sealing.verified_plans import seal_state
+
+        # Without --config, a lake that is named need not be that of the policy in the current folder.
+        policy = find_policy(config) if lake is None or config is not None else None
+        _show_plan(reader, found, seal_state(policy, reader, found), as_json=as_json)
         return
     days, limit = _DEFAULT_DAYS if days is None else days, limit or _DEFAULT_LIMIT
     rows = plan_rows(reader, name, group=group, days=days)
@@ -128,7 +133,9 @@ def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> 
     return f"there are no plans for the group {group!r} on {cluster}{did_you_mean(group, known - {group})}"
 
 
-def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> None:
+def _show_plan(
+    reader: LakeReader, plan: dict[str, Any], seal: tuple[bool | None, str], *, as_json: bool
+) -> None:
     from evenlag.enums import GroupType
     from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
 
@@ -150,10 +157,12 @@ def _show_plan(reader: LakeReader, plan: dict[str, Any], *, as_json: bool) -> No
     score = next(iter(reader.read(PLAN_EVALUATIONS, filters=wanted).to_pylist()), None)
     if as_json:
         answer = {"plan": plan, "events": events, "gates": gates, "moves": moves, "outcome": outcome}
-        print_json(answer | {"score": score})
+        print_json(answer | {"score": score, "verified": seal[0], "verified_reason": seal[1]})
         return
     out = console()
     out.print(plan_table(f"Plan {plan['plan_id']}", [plan]))
+    mark = {True: "Verified", False: "NOT AS SEALED, do not approve it", None: "Not verified"}[seal[0]]
+    out.print(f"{mark}: {seal[1]}.", highlight=False, markup=False)
     out.print(measures_table(plan, outcome))
     if plan["group_type"] == GroupType.CONSUMER:
         out.print("The group speaks the consumer protocol (KIP-848): its brokers assign.", highlight=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.doctor.broker_checks import connected
@@ -11,7 +12,7 @@ from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.lake.tables import PLANS
 from evenlag.policy.cluster_settings import DEFAULT_HINT_TOPIC
 from evenlag.publishing.hint_topic import MAX_KEPT_BYTES, is_plausible
-from evenlag.publishing.plugin_memory import MIN_DEFAULT_BYTES, plugin_bytes
+from evenlag.publishing.plugin_memory import MIN_DEFAULT_BYTES, groups_without_room, plugin_bytes
 from evenlag.publishing.writing.topic_settings import REQUIRED_SETTINGS, alter_command, wrong_settings
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ _TOPIC_SETTINGS: Final = (*REQUIRED_SETTINGS, "min.insync.replicas", "max.messag
 # Upper limit of what the envelope, the key and the record headers add to a plan's payload.
 _ENVELOPE_BYTES: Final = 1_000
 _PLANS_LOOK_BACK: Final = timedelta(days=31)
+# Groups that are named one by one.
+_MAX_GROUPS: Final = 20
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 
 
@@ -218,12 +221,20 @@ def judge_plugin_memory(state: TopicState) -> list[Finding]:
     if total <= limit:
         return [ok(f"{message} of heap in each broker with the plug-in")]
     largest = sorted(sizes, key=lambda group_id: (-sizes[group_id], group_id))[:3]
+    remedy = "compare MaxBytes and NoRoomTotal of the MBean evenlag:type=BrokerAssignor on each broker"
+    without = groups_without_room(state)
+    left = len(without) - _MAX_GROUPS
     return [
         warning(
             f"{message} of heap in each broker with the plug-in, the most {', '.join(map(repr, largest))}: "
             f"without {8 * -(-total // 2**20):,} MiB of heap or a larger evenlag.max.bytes some do not fit",
-            "compare MaxBytes and NoRoomTotal of the MBean evenlag:type=BrokerAssignor on each broker",
-        )
+            remedy,
+        ),
+        *(
+            warning(f"group {group_id!r}: {reason}", remedy)
+            for group_id, reason in islice(without.items(), _MAX_GROUPS)
+        ),
+        *([warning(f"{left:,} more groups: the same", remedy)] if left > 0 else []),
     ]
 
 

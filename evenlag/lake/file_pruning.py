@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.lake.tables.month_partitions import month_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Filter = tuple[str, str, Any]
 # The log truncates timestamps to milliseconds: a value may be up to one larger than the maximum.
 _LOG_PRECISION: Final = timedelta(milliseconds=1)
+# Of a hash in hex: no two plans of a lake share it. Spark truncates statistics to 32 characters.
+_PREFIX_LENGTH: Final = 31
 _MISPLACED: Final = "is in a partition of another cluster or month"
 _OUTSIDE: Final = "is outside of its file's statistics in the log"
 
@@ -137,6 +139,24 @@ def contradictions(rows: pa.Table, files: pa.Table, table: Table) -> pa.Array:
     problem = pc.if_else(is_outside, _OUTSIDE, pa.scalar(None, pa.string()))
     problem = pc.if_else(is_misplaced, _MISPLACED, problem)
     return problem.combine_chunks() if isinstance(problem, pa.ChunkedArray) else problem
+
+
+def named_by_statistics(files: pa.Table, column: str, values: Collection[str]) -> frozenset[str]:
+    """Return the values of a column that files have alone, by their statistics.
+
+    Statistics may be truncated: a prefix that both bounds have in common is taken for the value.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    low, high = f"min.{column}", f"max.{column}"
+    if low not in files.column_names or high not in files.column_names:
+        return frozenset()
+    least, greatest = (
+        pc.utf8_slice_codeunits(files[name].cast(pa.string()), 0, _PREFIX_LENGTH) for name in (low, high)
+    )
+    named = set(least.filter(pc.fill_null(pc.equal(least, greatest), False)).to_pylist())
+    return frozenset(value for value in values if value[:_PREFIX_LENGTH] in named)
 
 
 def _outside(values: pa.ChunkedArray, files: pa.Table, name: str) -> Iterator[pa.ChunkedArray]:

@@ -7,19 +7,30 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
 from evenlag.errors import LakeError
 from evenlag.lake.arrow_schema import stored_schema
 from evenlag.lake.delta_log import check_protocol, lake_errors, open_log, read_actions
-from evenlag.lake.file_pruning import bounds, compare, contradictions, in_range, may_match, written_later
+from evenlag.lake.file_pruning import (
+    bounds,
+    compare,
+    contradictions,
+    in_range,
+    may_match,
+    named_by_statistics,
+    written_later,
+)
 from evenlag.lake.location import LakePaths
+from evenlag.lake.repaired_log import repaired_log
 from evenlag.lake.schema_evolution import check_types, log_schema, log_types
 from evenlag.lake.tables import CLUSTER_AND_DAY, PLAN_EVENTS, SNAPSHOTS, Table
+from evenlag.lake.unreadable_files import ERROR, is_own_fault, scan_readable
+from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     import pyarrow as pa
@@ -29,6 +40,23 @@ if TYPE_CHECKING:
 
 # Arrow's own column: the number of the file that a row is from.
 _FILE: Final = "__fragment_index"
+_FAULT: Final = "__fault"
+_CHUNK_BYTES: Final = 1 << 20
+_LOG = named_logger(__name__)
+
+
+class CheckedRows(NamedTuple):
+    """Rows that nobody has to trust, and what is known of the files that they are not from.
+
+    faults: For each row why the log of its file contradicts it, or null.
+    unreadable: The files that cannot be read, as in the log, with the column ``error``.
+    elsewhere: Values of the condition on rows that statistics of other files of the cluster name.
+    """
+
+    rows: pa.Table
+    faults: pa.Array
+    unreadable: pa.Table
+    elsewhere: frozenset[str]
 
 
 class LakeReader:
@@ -38,6 +66,8 @@ class LakeReader:
     ----------
     root
         Root folder of the lake, as in the policy.
+    skip_unreadable
+        Whether :meth:`read` and :meth:`read_newest` leave out files that cannot be read, with a warning.
 
     Attributes
     ----------
@@ -45,8 +75,9 @@ class LakeReader:
         Paths of the lake.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, skip_unreadable: bool = False) -> None:
         self.paths = LakePaths(root)
+        self._skip_unreadable = skip_unreadable
 
     def exists(self, table: Table) -> bool:
         """Return whether a table exists.
@@ -106,15 +137,16 @@ class LakeReader:
             files, condition = found
             if written_since is not None:
                 files = written_later(files, written_since)
-            return in_range(self._dataset(table, files, schema).to_table(columns=names, filter=condition))
+            return self._rows(table, files, names, condition)
 
     def read_checked(
         self, table: Table, wanted: Filter, *, filters: Sequence[Filter], columns: Sequence[str] | None = None
-    ) -> tuple[pa.Table, pa.Array]:
+    ) -> CheckedRows:
         """Read rows that nobody has to trust: with what the log says of their files and they do not confirm.
 
         Whoever writes the lake writes the log and the footers of Parquet files, too. So the footers select
-        nothing here, and a caller chooses by `filters` how much the log may select.
+        nothing here, and a caller chooses by `filters` how much the log may select. A file that cannot be
+        read does not keep the others from being read.
 
         Parameters
         ----------
@@ -127,24 +159,20 @@ class LakeReader:
 
         Returns
         -------
-        tuple of (pyarrow.Table, pyarrow.Array)
-            The rows, and for each what contradicts it, or null.
+        CheckedRows
+            The rows, and what may be missing.
 
         Raises
         ------
         SchemaError, LakeError
-            As :meth:`read`.
+            If the log or the storage cannot be read, or the log has other columns.
         """
-        import pyarrow as pa
-
         schema = stored_schema(table)
+        column, operator, value = wanted
         names = list(columns or table.column_names)
-        with self._selected(table, filters) as found:
-            if found is None:
-                return schema.empty_table().select(names), pa.nulls(0, pa.string())
-            files, _ = found
-            column, operator, value = wanted
-            read = list(dict.fromkeys([*names, column, *CLUSTER_AND_DAY]))
+        read = list(dict.fromkeys([*names, column, *CLUSTER_AND_DAY]))
+
+        def scan(files: pa.Table) -> pa.Table:
             scanner = self._dataset(table, files, schema).scanner(columns=[*read, _FILE])
             kept = [
                 batch.filter(compare(batch.column(column), operator, value, schema.field(column).type))
@@ -153,7 +181,29 @@ class LakeReader:
             ]
             parts = pa.Table.from_batches(kept, scanner.projected_schema)
             rows = in_range(parts.select(read))
-            return rows.select(names), contradictions(rows, files.take(parts[_FILE]), table)
+            return rows.append_column(_FAULT, contradictions(rows, files.take(parts[_FILE]), table))
+
+        import pyarrow as pa
+
+        with self._selected(table, ()) as found:
+            if found is None:
+                empty = schema.empty_table()
+                return CheckedRows(empty.select(names), pa.nulls(0, pa.string()), empty, frozenset())
+            files = may_match(found[0], schema, filters)
+            parts, unreadable = scan_readable(files, scan, self._storage_check(table))
+            faults = [fault for part in parts for fault in part[_FAULT].chunks]
+            elsewhere: frozenset[str] = frozenset()
+            if operator == "in":
+                of_cluster = [each for each in filters if each[0] == "cluster"]
+                others = may_match(found[0], schema, of_cluster)
+                others = others.filter(pa.compute.invert(pa.compute.is_in(others["path"], files["path"])))
+                elsewhere = named_by_statistics(others, column, value)
+            rows = pa.concat_tables(
+                [schema.empty_table().select(names), *(part.select(names) for part in parts)]
+            )
+            return CheckedRows(
+                rows, pa.chunked_array(faults, pa.string()).combine_chunks(), unreadable, elsewhere
+            )
 
     def read_newest(
         self,
@@ -203,9 +253,7 @@ class LakeReader:
             search = NewestSearch(files, by, schema.field(by).type, filters, limit, is_oldest=is_oldest)
             wanted = list(dict.fromkeys([*names, by]))
             while (part := search.next_files()) is not None:
-                search.add(
-                    in_range(self._dataset(table, part, schema).to_table(columns=wanted, filter=condition))
-                )
+                search.add(self._rows(table, part, wanted, condition))
             rows = search.rows
             return schema.empty_table().select(names) if rows is None else rows.select(names)
 
@@ -283,13 +331,13 @@ class LakeReader:
     @contextmanager
     def _selected(self, table: Table, filters: Sequence[Filter]) -> Iterator[tuple[Any, Any] | None]:
         """Provide the files that may match, and the condition on their rows; None without a table."""
-        delta = open_log(self.paths, table)
-        if delta is None:
-            yield None
-            return
         schema = stored_schema(table)
-        check_protocol(delta, table)
-        actions = in_range(read_actions(delta, self.paths, table))
+        with self._opened(table) as delta:
+            if delta is None:
+                yield None
+                return
+            check_protocol(delta, table)
+            actions = in_range(read_actions(delta, self.paths, table))
         with lake_errors(self.paths, table.name, "its data files"):
             check_types(table, log_types(delta))
             condition = None
@@ -297,6 +345,63 @@ class LakeReader:
                 part = compare(_field(column), operator, value, schema.field(column).type)
                 condition = part if condition is None else condition & part
             yield may_match(actions, schema, filters), condition
+
+    def _rows(self, table: Table, files: pa.Table, columns: Sequence[str], condition: Any) -> pa.Table:
+        import pyarrow as pa
+
+        schema = stored_schema(table)
+
+        def scan(part: pa.Table) -> pa.Table:
+            found = self._dataset(table, part, schema).to_table(columns=list(columns), filter=condition)
+            return in_range(found)
+
+        if not self._skip_unreadable:
+            return scan(files)
+        parts, unreadable = scan_readable(files, scan, self._storage_check(table))
+        for path, error in zip(unreadable["path"].to_pylist(), unreadable[ERROR].to_pylist(), strict=True):
+            _LOG.warning("a file of %s is left out, it cannot be read: %s: %s", table.name, path, error)
+        return pa.concat_tables([schema.empty_table().select(columns), *parts])
+
+    def _storage_check(self, table: Table) -> Callable[[pa.Table], None]:
+        """Return a function that raises if the storage, not the content, keeps a file from being read."""
+        import pyarrow as pa
+
+        def check(file: pa.Table) -> None:
+            path = file["path"][0].as_py()
+            try:
+                with self._filesystem(table, {}).open_input_stream(unquote(path), compression=None) as stream:
+                    while stream.read(_CHUNK_BYTES):
+                        pass
+            except FileNotFoundError:
+                # Maintenance may have replaced it since the log was read: then the whole read is repeated.
+                delta = open_log(self.paths, table)
+                if delta is None or path not in read_actions(delta, self.paths, table)["path"].to_pylist():
+                    raise
+            except pa.ArrowException:
+                # Its path in the log is none.
+                return
+            except OSError as error:
+                if not is_own_fault(error, is_local=self.paths.is_local):
+                    raise
+
+        return check
+
+    @contextmanager
+    def _opened(self, table: Table) -> Iterator[Any | None]:
+        """Open a table for a read, if need be without statistics of its log that are none."""
+        try:
+            delta = open_log(self.paths, table)
+        except LakeError as error:
+            with (
+                lake_errors(self.paths, table.name, "its log"),
+                repaired_log(self._filesystem(table, {}), table) as repaired,
+            ):
+                if repaired is None:
+                    raise
+                _LOG.warning("statistics in a log are left out: %s", error)
+                yield repaired
+            return
+        yield delta
 
     def _dataset(self, table: Table, files: pa.Table, schema: pa.Schema) -> Any:
         """Return a dataset of some files.
@@ -310,7 +415,10 @@ class LakeReader:
         kind = ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
         )
-        filesystem = self._filesystem(table, files)
+        paths, sizes = files["path"].to_pylist(), files["size_bytes"].to_pylist()
+        filesystem = self._filesystem(
+            table, {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
+        )
         names = [name for name in table.partition_by if f"partition.{name}" in files.column_names]
         columns = (files["path"], *(files[f"partition.{name}"] for name in names))
         fragments = [
@@ -324,8 +432,10 @@ class LakeReader:
         ]
         return ds.FileSystemDataset(fragments, schema, kind, filesystem)
 
-    def _filesystem(self, table: Table, files: pa.Table) -> Any:
+    def _filesystem(self, table: Table, sizes: Mapping[str, int]) -> Any:
         """Return Arrow's own file system for a local lake, and deltalake's for all others.
+
+        sizes: Of files, by path, as far as they are known.
 
         deltalake's is Python code that Arrow's threads call and release at any time: a process that exits at
         that moment aborts (SIGABRT).
@@ -336,9 +446,7 @@ class LakeReader:
             return pa_fs.SubTreeFileSystem(self.paths.table(table), pa_fs.LocalFileSystem())
         from deltalake.fs import DeltaStorageHandler
 
-        paths, sizes = files["path"].to_pylist(), files["size_bytes"].to_pylist()
-        known = {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
-        return pa_fs.PyFileSystem(DeltaStorageHandler(self.paths.table(table), known_sizes=known))
+        return pa_fs.PyFileSystem(DeltaStorageHandler(self.paths.table(table), known_sizes=dict(sizes)))
 
     def latest_snapshot(self, cluster: str) -> dict[str, Any] | None:
         """Return the finished snapshot with the newest slot, as a row; None if there is none.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import Mode, PlanEvent
 from evenlag.errors import SecretError
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, PLAN_EVENTS, PLANS
 from evenlag.logging_setup import named_logger
 from evenlag.publishing.approval_requests import asked_plans
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from datetime import date, datetime
 
     from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
     from evenlag.policy.loader import LoadedPolicy
 
 _LOG = named_logger(__name__)
@@ -56,6 +56,8 @@ def find_edited_plans(
     sealer = Sealer.of(loaded.policy.clusters[cluster])
     if sealer is None:
         return None
+    # A file that cannot be read keeps no fault of another plan from being reported.
+    reader = LakeReader(reader.paths.root, skip_unreadable=True)
     since = oldest_day(now)
     faults = _refused(reader, cluster, (now - _REPORTED_FOR).date())
     newest = set() if decided is None else _plans_of(reader, decided)

@@ -55,7 +55,8 @@ def request_approval(
 
     approvers: Who may approve if the policy names nobody; None: whoever Airflow lets answer.
     """
-    reader, sealer = LakeReader(loaded.policy.lake), Sealer.of(loaded.policy.clusters[cluster])
+    reader = LakeReader(loaded.policy.lake, skip_unreadable=True)
+    sealer = Sealer.of(loaded.policy.clusters[cluster])
     chosen: list[tuple[VerifiedPlan, Mapping[str, Any]]] = []
 
     def ask() -> list[dict[str, Any]]:
@@ -112,7 +113,8 @@ def set_aside_shadowed(
     waiting = list(plans)
     if not waiting:
         return []
-    reader, sealer = LakeReader(loaded.policy.lake), Sealer.of(loaded.policy.clusters[cluster])
+    reader = LakeReader(loaded.policy.lake, skip_unreadable=True)
+    sealer = Sealer.of(loaded.policy.clusters[cluster])
     shadowed: set[str] = set()
 
     def set_aside() -> list[dict[str, Any]]:

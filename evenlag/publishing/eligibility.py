@@ -64,13 +64,13 @@ def find_approved(
 
     only: Ids of the plans of interest; all when None.
     """
-    rows, _ = reader.read_checked(
+    found = reader.read_checked(
         PLAN_EVENTS,
         ("event", "in", [PlanEvent.APPROVED.value, *sorted(ENDED)]),
         filters=event_files(cluster, since),
         columns=["plan_id", "group_id", "snapshot_id", "event"],
     )
-    events = [row for row in rows.to_pylist() if row["plan_id"] is not None]
+    events = [row for row in found.rows.to_pylist() if row["plan_id"] is not None]
     ended = {row["plan_id"] for row in events if row["event"] != PlanEvent.APPROVED}
     approved = [row for row in events if row["event"] == PlanEvent.APPROVED]
     opened = [

@@ -78,7 +78,7 @@ def plan_guard(row: Mapping[str, Any]) -> str:
 
 
 def _not_recorded(root: str, events: Sequence[PlanEventRow]) -> list[dict[str, Any]]:
-    known = LakeReader(root).read(
+    known = LakeReader(root, skip_unreadable=True).read(
         PLAN_EVENTS,
         columns=["cluster", "plan_id", "event"],
         filters=[

@@ -15,13 +15,37 @@ if TYPE_CHECKING:
     from assignor_core.loads import LoadsPayload
     from evenlag.publishing.hint_topic import TopicState
 
-MIN_DEFAULT_BYTES: Final = 64 * 1024 * 1024
+_MIB: Final = 1024 * 1024
+MIN_DEFAULT_BYTES: Final = 64 * _MIB
 """The default limit of a broker with a heap of up to 512 MiB; above it is an eighth of the heap."""
 _SMALL: Final = 24
 _UUID: Final = 32
 _INDEX_ENTRY: Final = 104
 _GROUP: Final = 300
 _LATIN: Final = 0xFF
+
+
+def groups_without_room(state: TopicState, limit: int = MIN_DEFAULT_BYTES) -> dict[str, str]:
+    """Return the groups for whose hints brokers may have no room, each with the reason.
+
+    A broker that starts keeps hints in the order of the topic, so the last ones have no room. Loads give way.
+
+    limit: The brokers' ``evenlag.max.bytes``.
+    """
+    sizes = {
+        group_id: (hint.issued_at_ms, _record_bytes(group_id, _hint_bytes(hint.payload)))
+        for group_id in state.hints
+        if (hint := state.hints[group_id]).payload.member_ids is not None
+    }
+    total, found = 0, {}
+    for group_id in sorted(sizes, key=lambda group_id: (sizes[group_id], group_id)):
+        total += sizes[group_id][1]
+        if total > limit:
+            found[group_id] = (
+                f"brokers may have no room for its hint: it and older ones take {-(-total // _MIB):,} MiB, "
+                f"evenlag.max.bytes is {limit // _MIB:,} MiB unless it is set or the heap exceeds 512 MiB"
+            )
+    return found
 
 
 def plugin_bytes(state: TopicState) -> dict[str, int]:
@@ -38,8 +62,12 @@ def plugin_bytes(state: TopicState) -> dict[str, int]:
         if loads is not None and loads.payload.member_ids is not None:
             size += _loads_bytes(loads.payload)
         if size:
-            found[group_id] = size + _GROUP + _text(group_id)
+            found[group_id] = _record_bytes(group_id, size)
     return found
+
+
+def _record_bytes(group_id: str, size: int) -> int:
+    return size + _GROUP + _text(group_id)
 
 
 def _hint_bytes(payload: HintPayload) -> int:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.hint import HintPayload
 from evenlag.enums import CycleStep, GroupType, PlanEvent
+from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.lake.reader import LakeReader
 from evenlag.logging_setup import log_fields, named_logger
@@ -35,6 +36,7 @@ from evenlag.publishing.eligibility import PUBLISHING_MODES, find_approved, read
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.loads.refresh import LoadsReport, refresh_loads
+from evenlag.publishing.plugin_memory import groups_without_room
 from evenlag.publishing.publish_checks import ExpiredPlan, HeldPlan, expire_stale
 from evenlag.publishing.publish_stages import (
     PublishedPlan,
@@ -206,10 +208,26 @@ def _await_groups(
     if after_s is None:
         return {}
     reasons = await_target_assignment(client, settings, _payloads(published, GroupType.CONSUMER))
+    reasons |= _room_reasons(settings, reasons)
     left_s = max(0.0, after_s - (time.monotonic() - since))
     return reasons | await_followers(
         client, settings, _payloads(published, GroupType.CLASSIC), after_s=left_s
     )
+
+
+def _room_reasons(settings: ClusterSettings, reasons: Mapping[str, str]) -> dict[str, str]:
+    """The reasons why brokers do not follow hints, with whether they may have no room for them."""
+    if not reasons:
+        return {}
+    try:
+        without = groups_without_room(read_hint_topic(settings))
+    except JobError as error:
+        _LOG.warning("whether brokers have room for hints is not known: %s", error)
+        return {}
+    found = {group_id: without[group_id] for group_id in reasons if group_id in without}
+    for group_id, reason in found.items():
+        _LOG.warning("%s", reason, extra={"group_id": group_id})
+    return {group_id: f"{reasons[group_id]}; {reason}" for group_id, reason in found.items()}
 
 
 def _payloads(published: Sequence[PublishedPlan], group_type: GroupType) -> dict[str, HintPayload]:

@@ -191,7 +191,7 @@ def read_last_sequences(lake: str, cluster: str, now: datetime) -> LastSequences
 
     Returns sequence numbers by group id, and the smallest one of other groups.
     """
-    reader, since = LakeReader(lake), now - REPEATS
+    reader, since = LakeReader(lake, skip_unreadable=True), now - REPEATS
     # A hint may be withdrawn although its PUBLISHED event was never written: WITHDRAWN counts too.
     # A number that is not ours may have been recorded by a version that continued from it.
     hints: list[Filter] = [

@@ -103,8 +103,9 @@ def withdraw_hint(
     seen = try_again_when_fenced(lambda: write_tombstones(settings, group_id))
     state, hint = seen.state, seen.state.hints.get(group_id)
     was_present = state.has_record_of(group_id)
+    lake = LakeReader(loaded.policy.lake, skip_unreadable=True)
     try:
-        plans, is_known = plans_to_withdraw(LakeReader(loaded.policy.lake), cluster, group_id, hint)
+        plans, is_known = plans_to_withdraw(lake, cluster, group_id, hint)
         if not was_present and not is_known and seen.unread is None:
             raise NoHintError(
                 f"the group {group_id!r} has no hint on {settings.hint_topic}, and never had one"
@@ -169,13 +170,13 @@ def plans_to_withdraw(
     ).to_pylist()
     newest = [event for event in newest if None not in (event["plan_id"], event["snapshot_id"], event["day"])]
     last = max(newest, key=lambda event: event["sequence"] or 0, default=None)
-    rows, _ = lake.read_checked(
+    found = lake.read_checked(
         PLAN_EVENTS,
         ("group_id", "=", group_id),
         filters=event_files(cluster, oldest_day(datetime.now(UTC))),
         columns=["plan_id", "snapshot_id", "day", "event"],
     )
-    events = [event for event in rows.to_pylist() if None not in event.values()]
+    events = [event for event in found.rows.to_pylist() if None not in event.values()]
     ended = {event["plan_id"] for event in events if event["event"] in ENDED}
     plans: dict[str, dict[str, Any]] = {
         event["plan_id"]: event | {"sequence": None}
@@ -194,7 +195,7 @@ def plans_to_withdraw(
 def _is_withdrawn(lake: LakeReader, event: Mapping[str, Any]) -> bool:
     wanted: list[Filter] = [(name, "=", event[name]) for name in ("cluster", "plan_id")]
     wanted += [("day", ">=", event["day"]), ("event", "=", PlanEvent.WITHDRAWN)]
-    return lake.count(PLAN_EVENTS, filters=wanted) > 0
+    return bool(lake.read(PLAN_EVENTS, columns=["plan_id"], filters=wanted).num_rows)
 
 
 def _is_recordable(hint: Hint) -> bool:

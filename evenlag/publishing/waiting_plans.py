@@ -63,7 +63,7 @@ def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[Ver
 
     Returns the plans, ordered by group; one per group.
     """
-    reader = LakeReader(loaded.policy.lake)
+    reader = LakeReader(loaded.policy.lake, skip_unreadable=True)
     # Tables store milliseconds; the slot of a manual run has microseconds.
     slot = floor_to_ms(slot)
     wanted: list[Filter] = [

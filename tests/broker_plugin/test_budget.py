@@ -12,7 +12,7 @@ from assignor_core.loads import Loads
 from evenlag.doctor.model import Verdict
 from evenlag.doctor.topic_checks import judge_plugin_memory
 from evenlag.publishing.hint_topic import TopicState
-from evenlag.publishing.plugin_memory import plugin_bytes
+from evenlag.publishing.plugin_memory import groups_without_room, plugin_bytes
 from tests.broker_plugin.test_assign import FOLLOWED, PLAN, SCENE
 from tests.support.broker_plugin.harness import Harness
 from tests.support.broker_plugin.problems import NOW_MS, A, hint, loads
@@ -155,13 +155,36 @@ def test_doctor_counts_the_same_bytes(harness: Harness) -> None:
     (fits,) = judge_plugin_memory(state)
     assert fits.verdict == Verdict.OK
     large = replace(payloads["dynamic"], group_id="large", assignment=spread(4_000, 400_000))
-    (found,) = judge_plugin_memory(
-        TopicState(
-            exists=True, hints={f"large-{number}": _as_read(large) for number in range(20)}, unreadable={}
-        )
-    )
+    many = {f"large-{number}": _as_read(large) for number in range(20)}
+    found, *by_group = judge_plugin_memory(TopicState(exists=True, hints=many, unreadable={}))
     assert found.verdict == Verdict.WARNING
     assert "'large-0'" in found.message
+    assert by_group
+    assert all("brokers may have no room for its hint" in each.message for each in by_group)
+
+
+def test_the_groups_without_room_are_those_that_java_has_no_room_for(harness: Harness) -> None:
+    """In the order of the topic: hints of one time have the order of their groups."""
+    payload = SCENE.payload(spread(7, 40), member_ids={})
+    groups = {f"group-{number}": replace(payload, group_id=f"group-{number}") for number in range(9)}
+    state = TopicState(
+        exists=True, hints={name: _as_read(each) for name, each in groups.items()}, unreadable={}
+    )
+    total = sum(plugin_bytes(state).values())
+    for limit in (total, total - 1, total // 2, 1):
+        found = groups_without_room(state, limit)
+        records = [hint(each) for each in groups.values()]
+        assert heap(harness, records, limit)["held"] == len(groups) - len(found)
+        assert list(found) == sorted(groups)[len(groups) - len(found) :]
+
+
+def test_malformed_records_under_ever_new_keys_are_counted_and_few_of_them_logged(harness: Harness) -> None:
+    """Ten one by one, then a line a minute; other reasons are logged as before."""
+    answer = harness.ask("flood", records=10_000)
+    assert answer["counted"] == 10_000
+    assert len(answer["lines"]) == 12
+    assert "11 records MALFORMED since the start" in answer["lines"][10]
+    assert "RECEIVED" in answer["lines"][11]
 
 
 def _as_read(payload: HintPayload) -> Hint:

@@ -7,6 +7,10 @@ Each row of a plan that may be published has a seal of its own: its decision, it
 its verdicts and its approval request. Its partitions are sealed by their hash in the head. The seal of its
 approval also covers the seals of all these rows, so that none can be edited, removed, added or taken from
 another plan. What the log lets nobody read is not in these rows, and nothing follows from it.
+
+A file that cannot be read is the fault of the plans that it may have rows of. Of a sealed row that it hides,
+the plan's own check finds that it is missing. An event is not missed, and may forbid: so a plan is refused if
+its cluster, month and the statistics of the file do not exclude that the file has events of it.
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import Mode, PlanEvent, RequestState
-from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.errors import SecretError
+from evenlag.lake.arrow_schema import arrow_schema, stored_schema
+from evenlag.lake.file_pruning import may_match
 from evenlag.lake.tables import (
     APPROVAL_REQUESTS,
     DECISIONS,
@@ -29,8 +35,10 @@ from evenlag.lake.tables import (
     PLANS,
 )
 from evenlag.lake.tables.month_partitions import month_of
+from evenlag.lake.unreadable_files import ERROR
 from evenlag.planning.assignments_hash import SHARED_COLUMNS, hash_assignments
-from evenlag.publishing.sealing.row_seal import SEAL, as_stored
+from evenlag.publishing.sealing.row_seal import SEAL, Sealer, as_stored
+from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -41,12 +49,14 @@ if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table
+    from evenlag.policy.loader import LoadedPolicy
     from evenlag.publishing.event_log import PlanEventRow
-    from evenlag.publishing.sealing.row_seal import Sealer
 
     Row = Mapping[str, Any]
     # Rows of a plan by table, each with what the log says wrongly of it.
     _Found = Mapping[Table, list[tuple[Row, str | None]]]
+    # Files by table that cannot be read.
+    _Unreadable = Mapping[Table, pa.Table]
 
 # Begins the reason why a plan with a fault is refused, by which alerts find it.
 NOT_AS_SEALED: Final = "not as it was sealed: "
@@ -67,6 +77,9 @@ _SINGLE: Final = (DECISIONS, PLANS, PLAN_EVENTS)
 _HEAD: Final = ("cluster", "day", "snapshot_id", "slot", "plan_id", "group_id", "mode")
 _KNOWN: Final = frozenset({*PlanEvent, *RequestState})
 _LOG_FAULT: Final = "_log_fault"
+# What all events of a plan that may forbid it have in common with its head.
+_OF_EVENTS: Final = ("cluster", "day", "snapshot_id", "group_id", "plan_id")
+_PATH_LENGTH: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +156,8 @@ def read_plans(
     """Read plans once, and check what was read.
 
     Events are read from all files of the months from `since` on. Statistics select among the files of the
-    other tables, by day: a row that they hide is missing under the seals.
+    other tables, by day: a row that they hide is missing under the seals. A file that they hide is a fault of
+    the plan that it names.
 
     Returns by plan id, for each of `plan_ids` that has a row, and is not older.
     sealer: The cluster's sealer; without one no seal is checked.
@@ -153,14 +167,45 @@ def read_plans(
     wanted: Filter = ("plan_id", "in", sorted(plan_ids))
     since_day: list[Filter] = [("cluster", "=", cluster), ("day", ">=", since)]
     rows: dict[str, _Found] = defaultdict(lambda: {table: [] for table in _SEALED})
-    for table in _SEALED:
-        files = event_files(cluster, since) if table is PLAN_EVENTS else since_day
-        found, faults = reader.read_checked(table, wanted, filters=files)
+    unreadable: dict[Table, pa.Table] = {}
+    elsewhere: dict[str, Table] = {}
+    assignments = None
+    for table in (*_SEALED, *((PLAN_ASSIGNMENTS,) if has_assignments else ())):
+        files = {PLAN_EVENTS: event_files(cluster, since), PLAN_ASSIGNMENTS: [*since_day, wanted]}
+        found, faults, unreadable[table], named = reader.read_checked(
+            table, wanted, filters=files.get(table, since_day)
+        )
+        elsewhere |= dict.fromkeys(named, table)
+        if table is PLAN_ASSIGNMENTS:
+            assignments = found.append_column(_LOG_FAULT, faults)
+            continue
         for row, fault in zip(found.to_pylist(), faults.to_pylist(), strict=True):
             rows[row["plan_id"]][table].append((row, fault))
-    assignments = _read_assignments(reader, [*since_day, wanted]) if has_assignments else None
-    plans = {plan_id: _verified(sealer, plan_id, found, assignments) for plan_id, found in rows.items()}
+    plans = {
+        plan_id: _verified(sealer, plan_id, found, assignments, unreadable, elsewhere.get(plan_id))
+        for plan_id, found in rows.items()
+    }
     return {plan_id: plan for plan_id, plan in plans.items() if plan.day is None or plan.day >= since}
+
+
+def seal_state(loaded: LoadedPolicy | None, reader: LakeReader, plan: Row) -> tuple[bool | None, str]:
+    """Return whether a plan's rows are as they were sealed, None if that is not known; and why."""
+    settings = loaded.policy.clusters.get(plan["cluster"]) if loaded is not None else None
+    if settings is None or loaded is None or loaded.policy.lake != reader.paths.root:
+        return None, "no policy of this lake and cluster is given: --config POLICY"
+    sealer = Sealer.of(settings)
+    if sealer is None:
+        return None, "the policy has no hint_signing_key and no approval_key"
+    if not is_followed(plan):
+        return None, f"plans of mode {plan['mode']} have no seals, and are never published"
+    try:
+        found = read_plans(reader, sealer, plan["cluster"], plan["day"], [plan["plan_id"]])
+    except SecretError as error:
+        return None, str(error)
+    verified = found.get(plan["plan_id"])
+    if isinstance(verified, VerifiedPlan):
+        return True, "its rows are as they were sealed"
+    return False, "it is gone" if verified is None else verified.fault
 
 
 def event_files(cluster: str, since: date) -> list[Filter]:
@@ -206,15 +251,17 @@ def seal_events(
     ]
 
 
-def _read_assignments(reader: LakeReader, wanted: list[Filter]) -> pa.Table:
-    rows, faults = reader.read_checked(PLAN_ASSIGNMENTS, wanted[-1], filters=wanted)
-    return rows.append_column(_LOG_FAULT, faults)
-
-
 def _verified(
-    sealer: Sealer | None, plan_id: str, rows: _Found, assignments: pa.Table | None
+    sealer: Sealer | None,
+    plan_id: str,
+    rows: _Found,
+    assignments: pa.Table | None,
+    unreadable: _Unreadable,
+    elsewhere: Table | None,
 ) -> VerifiedPlan | FaultyPlan:
     try:
+        if elsewhere is not None:
+            _refuse(f"a file of {elsewhere.name} in another partition, or of other days, names it")
         own = {table: _sealed_rows(table, found) for table, found in rows.items()}
         head = own[PLANS][0]
         own_assignments = _select(head, assignments, sealer)
@@ -224,8 +271,11 @@ def _verified(
         )
         approvals = [row for row in events if row["event"] == PlanEvent.APPROVED]
         evidence = () if sealer is None else _check_seals(sealer, own, approvals)
+        _refuse(_unreadable_file(unreadable, [PLAN_EVENTS], {name: head[name] for name in _OF_EVENTS}))
     except _FaultError as error:
-        return _faulty(sealer, plan_id, rows, str(error))
+        hidden = _unreadable_file(unreadable, unreadable, {"plan_id": plan_id})
+        faults = [str(error), *([hidden] if hidden and hidden != str(error) else [])]
+        return _faulty(sealer, plan_id, rows, "; ".join(faults))
     return VerifiedPlan(
         head=MappingProxyType(head),
         assignments=own_assignments,
@@ -235,6 +285,24 @@ def _verified(
         approval=next(map(MappingProxyType, approvals), None),
         evidence=evidence,
     )
+
+
+def _refuse(fault: str | None) -> None:
+    if fault is not None:
+        raise _FaultError(fault)
+
+
+def _unreadable_file(
+    unreadable: _Unreadable, tables: Iterable[Table], values: Mapping[str, Any]
+) -> str | None:
+    """Name a file that cannot be read and may have rows with these values; None without any."""
+    for table in tables:
+        schema = stored_schema(table)
+        files = may_match(unreadable[table], schema, [(name, "=", value) for name, value in values.items()])
+        for file in files.select(["path", ERROR]).slice(0, 1).to_pylist() if files.num_rows else ():
+            path = printable(file["path"])[:_PATH_LENGTH]
+            return f"a file of {table.name} that may have rows of it cannot be read: {path}: {file[ERROR]}"
+    return None
 
 
 def _sealed_rows(table: Table, rows: Iterable[tuple[Row, str | None]]) -> list[Row]:

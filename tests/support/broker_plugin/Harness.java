@@ -19,6 +19,7 @@ import evenlag.core.SigningKeys;
 import evenlag.core.place.LoadProblem;
 import evenlag.core.place.PlaceByLoad;
 import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -156,6 +157,7 @@ public final class Harness {
             case "bench" -> Bench.run(question);
             case "storm" -> storm(question);
             case "heap" -> heap(question);
+            case "flood" -> flood(question);
             default -> throw new IllegalArgumentException("no such question");
         };
     }
@@ -335,6 +337,25 @@ public final class Harness {
         return Map.of(
                 "used", used, "counted", table.bytes(), "held", table.numHeld(), "loads", table.numLoads(),
                 "default", BrokerSettings.of(Map.of("listeners", "PLAINTEXT://localhost:9092")).maxBytes());
+    }
+
+    /** Notes malformed records of many groups, and one hint: what is logged. */
+    private static Map<String, Object> flood(JsonNode question) {
+        PrintStream before = System.err;
+        ByteArrayOutputStream logged = new ByteArrayOutputStream();
+        System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
+        Journal journal = new Journal("evenlag.flood", "nothing");
+        try {
+            for (int i = 0; i < question.get("records").asInt(); i++) {
+                journal.note(Reason.MALFORMED, "group-" + i, null, "no record");
+            }
+            journal.note(Reason.RECEIVED, "group", "plan", "sequence 1");
+        } finally {
+            System.setErr(before);
+        }
+        return Map.of(
+                "counted", journal.count(Reason.MALFORMED),
+                "lines", logged.toString(StandardCharsets.UTF_8).lines().toList());
     }
 
     private static long usedBytes() {

@@ -44,8 +44,9 @@ class Harness:
     ) -> None:
         path = os.pathsep.join([str(jar), broker_classpath(kafka)])
         compile_java(_SOURCES, classes, path)
-        log = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-        self._command = [find_tool("java"), *options, log, "-cp", os.pathsep.join([str(classes), path])]
+        level = "-Dorg.slf4j.simpleLogger"
+        log = (f"{level}.defaultLogLevel=off", f"{level}.log.evenlag.flood=info")
+        self._command = [find_tool("java"), *options, *log, "-cp", os.pathsep.join([str(classes), path])]
         self._process = subprocess.Popen(
             [*self._command, "evenlag.broker.Harness"],
             stdin=subprocess.PIPE,

@@ -11,27 +11,29 @@ import json
 import os
 import secrets
 import shutil
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from evenlag.lake import delta_log
 from evenlag.lake import reader as reader_module
 from evenlag.lake.arrow_schema import stored_schema
-from evenlag.lake.reader import LakeReader
+from evenlag.lake.delta_log import open_log
 from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
 from tests.support.sealing.judged import changed
 from tests.support.sealing.sealed_lake import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pytest
 
     from evenlag.lake.tables import Table
+
+    _EditAction = Callable[[Path, dict[str, Any], "Forgery"], dict[str, Any]]
 
 OTHER_CLUSTER: Final = "d"
 OLD_MONTH: Final = "1999-01-01"
@@ -43,8 +45,17 @@ BY_COLUMN: Final = (
     "added row elsewhere",
     "hidden added row",
     "checkpoint",
+    "other type",
 )
-BY_FILE: Final = ("other month", "other cluster", "removed row", "added copy")
+BY_FILE: Final = (
+    "other month",
+    "other cluster",
+    "removed row",
+    "added copy",
+    "unreadable file",
+    "added unreadable file",
+    "broken statistics",
+)
 _LIES: Final = {
     "STRING": "~z",
     "INT": 2_000_000_000,
@@ -134,9 +145,18 @@ class Edit:
         if kind == "statistics":
             return f"null_count.{column}" in _described(root / table.name)
         if self.commit is not None:
-            return True
-        if any(add["partitionValues"]["cluster"] != "c" for add in adds) or kind == "added row elsewhere":
-            return False
+            # Without statistics, a file is read. The column of a partition is not in it, to have another type.
+            return kind != "broken statistics" and (kind, column) != ("other type", "cluster")
+        is_elsewhere = any(add["partitionValues"]["cluster"] != "c" for add in adds)
+        return not is_elsewhere and self._is_added_seen(plan_id)
+
+    def _is_added_seen(self, plan_id: str) -> bool:
+        kind, table, _, column = self.forgery
+        if kind == "added unreadable file":
+            # Of other tables, it hides no row that may forbid.
+            return table is PLAN_EVENTS
+        if kind == "added row elsewhere":
+            return column != "plan_id"
         if table is PLAN_ASSIGNMENTS:
             # Statistics choose among its files: the hash holds for the rest.
             return kind != "hidden added row" and column != "plan_id"
@@ -162,13 +182,13 @@ def prepare(root: Path, forgery: Forgery, plan_id: str) -> Edit:
         return rewritten(rows)
     if forgery.kind == "removed row":
         return rewritten([row for row in rows if row is not rows[place]])
-    if forgery.kind in ("statistics", "other month", "other cluster"):
-        edited = (
-            _misdescribed(add, table, forgery.column)
-            if forgery.kind == "statistics"
-            else _moved(add, forgery.kind)
+    if forgery.kind in ("added unreadable file", *_EDITED_ACTION):
+        edited = _EDITED_ACTION.get(forgery.kind, _EDITED_ACTION["unreadable file"])(folder, add, forgery)
+        return Edit(
+            forgery,
+            None if forgery.kind == "added unreadable file" else commit,
+            json.dumps({"add": edited}) + "\n",
         )
-        return Edit(forgery, commit, json.dumps({"add": edited}) + "\n")
     new = rows[place] if forgery.kind == "added copy" else _with_change(table, rows[place], forgery.column)
     (line,) = _adds(folder, table, [new])
     added = json.loads(line)["add"]
@@ -213,33 +233,28 @@ def _described(folder: Path) -> list[str]:
 
 
 class Reads:
-    """Counts the reads of a lake: how often a log is opened, and data files are read."""
+    """Counts how often the log of each table is opened for a read.
+
+    A forgery changes the log of one table, and no data file of it: so all moments between two openings of
+    this log are the same to a reader, whatever it reads in between.
+    """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.before: dict[int, Callable[[], None]] = {}
-
-    def note(self) -> None:
-        """Note that a read begins."""
-        self.count += 1
-        if (act := self.before.pop(self.count, None)) is not None:
-            act()
+        self.count: Counter[Table] = Counter()
+        self.before: dict[tuple[Table, int], list[Callable[[], None]]] = {}
 
     @contextmanager
     def counted(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Count the reads of a block."""
-        open_log, dataset = delta_log.open_log, LakeReader._dataset
+        """Count the openings of a block."""
 
-        def noted(call: Callable[..., Any]) -> Callable[..., Any]:
-            def calling(*args: Any, **kwargs: Any) -> Any:
-                self.note()
-                return call(*args, **kwargs)
-
-            return calling
+        def opened(paths: Any, table: Table, **options: Any) -> Any:
+            self.count[table] += 1
+            for act in self.before.pop((table, self.count[table]), ()):
+                act()
+            return open_log(paths, table, **options)
 
         with patch.context() as inner:
-            inner.setattr(reader_module, "open_log", noted(open_log))
-            inner.setattr(LakeReader, "_dataset", noted(dataset))
+            inner.setattr(reader_module, "open_log", opened)
             yield
 
 
@@ -307,6 +322,39 @@ def _misdescribed(add: dict[str, Any], table: Table, column: str | None) -> dict
     elif column is not None and not isinstance(stats["nullCount"].get(column), dict):
         stats["nullCount"][column] = 0 if stats["nullCount"].get(column) else stats["numRecords"]
     return add | {"stats": json.dumps(stats)}
+
+
+def _unreadable(folder: Path, add: dict[str, Any]) -> dict[str, Any]:
+    """A file with the same description that is no Parquet file."""
+    path = f"{add['path'].rpartition('/')[0]}/{secrets.token_hex(8)}.parquet"
+    (folder / path).write_bytes(b"PAR1 no more PAR1")
+    return add | {"path": path}
+
+
+def _retyped(folder: Path, add: dict[str, Any], column: str | None) -> dict[str, Any]:
+    """The same file, in which a column has a type that no reader can convert."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pq.ParquetFile(folder / add["path"]).read()
+    if column in rows.column_names:
+        is_nested = pa.types.is_nested(rows.schema.field(column).type)
+        other = pa.array([7 if is_nested else [7]] * rows.num_rows)
+        rows = rows.set_column(rows.schema.get_field_index(column), column, other)
+    path = f"{add['path'].rpartition('/')[0]}/{secrets.token_hex(8)}.parquet"
+    pq.write_table(rows, folder / path)
+    return add | {"path": path}
+
+
+# What replaces the description of a plan's file in the log, by kind.
+_EDITED_ACTION: Final[Mapping[str, _EditAction]] = {
+    "statistics": lambda _folder, add, forgery: _misdescribed(add, forgery.table, forgery.column),
+    "other month": lambda _folder, add, _forgery: _moved(add, "other month"),
+    "other cluster": lambda _folder, add, _forgery: _moved(add, "other cluster"),
+    "broken statistics": lambda _folder, add, _forgery: add | {"stats": '{"numRecords": 1, "minVal'},
+    "unreadable file": lambda folder, add, _forgery: _unreadable(folder, add),
+    "other type": lambda folder, add, forgery: _retyped(folder, add, forgery.column),
+}
 
 
 def _moved(add: dict[str, Any], kind: str) -> dict[str, Any]:

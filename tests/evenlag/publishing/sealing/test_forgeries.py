@@ -2,17 +2,18 @@
 
 For each table of a plan, and each of its columns: the value, the file's statistics, the row once more with
 another value, also in another partition or behind false statistics, the row removed, its file in another
-partition, and the same in a checkpoint. Each is applied before the first read of a run, or before any later
-one, and stays, or is undone before the next read. Plans beside the forged ones are published.
+partition, no Parquet file or of other types, statistics that are none, and the same in a checkpoint. Each is
+applied before the first opening of its table's log in a run, or before any later one, and stays, or is undone
+before the next. Plans beside the forged ones are published.
 """
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,7 +35,6 @@ from evenlag.publishing.publish_checks import Checked, ExpiredPlan
 from evenlag.publishing.waiting_plans import NotWaitingError
 from tests.support.lakes.snapshots import NOW
 from tests.support.sealing.forgeries import (
-    BY_FILE,
     Edit,
     Forgery,
     Reads,
@@ -60,7 +60,7 @@ from tests.support.sealing.sealed_lake import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -203,51 +203,59 @@ def check(lake: Lake, outcome: Outcome, forged: set[str], about: object) -> None
     assert not held, (held, about)
 
 
-class Window(NamedTuple):
-    """When forgeries are in the lake: from before a read on, or only during that read."""
+class Case(NamedTuple):
+    """A forgery, and when it is in the lake: from before an opening of its table's log on, or only for it."""
 
+    forgery: Forgery
     start: int
-    is_short: bool
+    is_short: bool = False
+
+
+def undo_all(undone: Sequence[Callable[[], None]]) -> None:
+    for undo in undone:
+        undo()
 
 
 def attack(
     lake: Lake,
     folder: Path,
-    forgeries: Sequence[Forgery],
-    window: Window,
+    cases: Sequence[Case],
     topic: dict[str, bytes],
     waiting: Sequence[str],
     patch: pytest.MonkeyPatch,
-) -> tuple[Path, dict[str, Edit], Outcome]:
+) -> tuple[Path, dict[str, tuple[Case, Edit]], Outcome]:
     """Run on a copy of a lake in which each group has another forgery."""
     groups = [group for group in lake.plans if group not in CONTROLS]
     edits = {
-        group: prepare(lake.root, forgery, lake.plans[group])
-        for group, forgery in zip(groups, forgeries, strict=False)
+        group: (case, prepare(lake.root, case.forgery, lake.plans[group]))
+        for group, case in zip(groups, cases, strict=False)
     }
     root = linked(lake.root, folder / "lake")
     reads = Reads()
 
-    def act() -> None:
-        undone = [edit.apply(root) for edit in edits.values()]
-        tables = {edit.forgery.table for edit in edits.values() if edit.forgery.kind == "checkpoint"}
-        for table in tables:
+    def act(table: Table, start: int) -> None:
+        own = [
+            (case, edit)
+            for case, edit in edits.values()
+            if (case.forgery.table, case.start) == (table, start)
+        ]
+        undone = [(case, edit.apply(root)) for case, edit in own]
+        if any(case.forgery.kind == "checkpoint" for case, _ in own):
             write_checkpoint(root / table.name)
+        short = [undo for case, undo in undone if case.is_short]
+        reads.before.setdefault((table, start + 1), []).append(partial(undo_all, short))
 
-        def end() -> None:
-            for undo in undone:
-                undo()
-
-        if window.is_short and not tables:
-            reads.before[window.start + 1] = end
-
-    reads.before[window.start] = act
+    for table, start in {(case.forgery.table, case.start) for case, _ in edits.values()}:
+        reads.before.setdefault((table, start), []).append(partial(act, table, start))
     with reads.counted(patch):
         outcome = run(root, topic, waiting)
     return root, edits, outcome
 
 
-def num_reads(lake: Lake, folder: Path, topic: dict[str, bytes], waiting: Sequence[str]) -> int:
+def num_openings(
+    lake: Lake, folder: Path, topic: dict[str, bytes], waiting: Sequence[str]
+) -> Mapping[Table, int]:
+    """How often the log of each table is opened in a run on an untouched lake."""
     reads = Reads()
     with pytest.MonkeyPatch.context() as patch, reads.counted(patch):
         outcome = run(linked(lake.root, folder / "clean"), topic, waiting)
@@ -257,17 +265,14 @@ def num_reads(lake: Lake, folder: Path, topic: dict[str, bytes], waiting: Sequen
     return reads.count
 
 
-def expected(edits: dict[str, Edit], lake: Lake) -> set[str]:
-    """The groups of which an alert has to report the plan, if it was not published."""
-    found = set()
-    for group, edit in edits.items():
-        kind, table, row, column = edit.forgery
-        # An approval of a user that is moved or removed is as if nobody had answered yet.
-        is_gone = kind in BY_FILE or column in ("cluster", "plan_id")
-        is_unseen = (table, row) == (PLAN_EVENTS, "APPROVED") and is_gone and edit.commit is not None
-        if edit.is_read(lake.root, lake.plans[group]) and not (is_unseen and group.startswith("asked")):
-            found.add(group)
-    return found
+def is_reported(case: Case, edit: Edit, lake: Lake, group: str) -> bool:
+    """Whether an alert has to report the plan, if it was not published."""
+    kind, table, row, column = case.forgery
+    # An approval of a user that is moved or removed is as if nobody had answered yet.
+    is_gone = kind in ("other cluster", "removed row") or column in ("cluster", "plan_id")
+    is_unseen = (table, row) == (PLAN_EVENTS, "APPROVED") and is_gone and edit.commit is not None
+    is_answered = group.startswith("asked")
+    return edit.is_read(lake.root, lake.plans[group]) and not (is_unseen and is_answered)
 
 
 class Tally(NamedTuple):
@@ -278,43 +283,59 @@ class Tally(NamedTuple):
 
 
 def forge(
-    lake: Lake,
-    forgeries: Sequence[Forgery],
-    windows: Iterator[Window],
-    folder: Path,
-    topic: dict[str, bytes],
-    waiting: Sequence[str] = (),
+    lake: Lake, cases: Sequence[Case], folder: Path, topic: dict[str, bytes], waiting: Sequence[str] = ()
 ) -> Tally:
-    """Apply forgeries, as many at once as a lake has plans, each batch at another time."""
+    """Apply forgeries, as many at once as a lake has plans."""
     tally, size = Tally(Counter(), []), len(lake.plans) - len(CONTROLS & lake.plans.keys())
-    for start in range(0, len(forgeries), size):
-        window = next(windows)
+    for batch in batches(cases, size):
         with pytest.MonkeyPatch.context() as patch:
-            root, edits, outcome = attack(
-                lake, folder, forgeries[start : start + size], window, topic, waiting, patch
-            )
-        check(lake, outcome, set(edits), (window, [str(edit.forgery) for edit in edits.values()]))
-        tally.num_cases.update(edit.forgery.kind for edit in edits.values())
-        if window.is_short:
-            continue
+            root, edits, outcome = attack(lake, folder, batch, topic, waiting, patch)
+        check(lake, outcome, set(edits), [str(case) for case in batch])
+        tally.num_cases.update(case.forgery.kind for case in batch)
         reported = " ".join(alerts(root).values())
-        shown = {group for group in edits if lake.plans[group][:12] in reported}
-        wanted = expected(edits, lake)
-        missing = wanted - shown if window.start == 1 else wanted - shown - outcome.values.keys()
-        tally.unreported.extend(f"{edits[group].forgery} {window} {group}" for group in sorted(missing))
+        for group, (case, edit) in edits.items():
+            is_over = case.is_short or (case.start > 1 and group in outcome.values)
+            is_missing = lake.plans[group][:12] not in reported
+            if is_missing and not is_over and is_reported(case, edit, lake, group):
+                tally.unreported.append(f"{case} {group}")
     return tally
 
 
-def every_window(num_reads: int) -> list[Window]:
-    return [Window(start, is_short) for start in range(1, num_reads + 1) for is_short in (False, True)]
+def batches(cases: Sequence[Case], size: int) -> Iterator[Sequence[Case]]:
+    """Cases that can be in one lake: a checkpoint ends the log that others edit."""
+    by_kind: dict[int, list[Case]] = defaultdict(list)
+    for case in cases:
+        kind = case.forgery.kind
+        by_kind[case.start if kind == "checkpoint" else 0].append(case)
+    for own in by_kind.values():
+        yield from (own[start : start + size] for start in range(0, len(own), size))
 
 
-def at_some_time(num_reads: int, chance: random.Random) -> Iterator[Window]:
-    windows = every_window(num_reads)
-    chance.shuffle(windows)
-    return itertools.cycle(windows)
+def every_time(forgeries: Sequence[Forgery], openings: Mapping[Table, int]) -> list[Case]:
+    """Each forgery before each opening of its table's log, to stay and for one opening; checkpoints stay."""
+    return [
+        Case(forgery, start, is_short)
+        for forgery in forgeries
+        for start in range(1, openings[forgery.table] + 1)
+        for is_short in (False, True)
+        if not (is_short and forgery.kind == "checkpoint")
+    ]
 
 
+def at_some_time(
+    forgeries: Sequence[Forgery], openings: Mapping[Table, int], chance: random.Random
+) -> list[Case]:
+    """Each forgery once, at a random time; checkpoints at the same one."""
+    common = chance.randint(1, min(openings[forgery.table] for forgery in forgeries))
+    return [
+        Case(forgery, common)
+        if forgery.kind == "checkpoint"
+        else Case(forgery, chance.randint(1, openings[forgery.table]), chance.random() < 0.5)
+        for forgery in forgeries
+    ]
+
+
+_PROGRESS = 1_000
 APPROVED_EVENTS = ["PROPOSED", "APPROVED"]
 
 
@@ -324,21 +345,22 @@ def test_plans_that_are_forged_after_their_approval_are_published_as_they_were_a
     """Each column is forged in two ways, each row and file in all; `make soak` does all of it at any time."""
     chance = random.Random(36)  # noqa: S311 - not a secret
     for lake, tables in ((automatic, TABLES[:-1]), (answered, (PLAN_EVENTS, APPROVAL_REQUESTS))):
-        later = at_some_time(num_reads(lake, tmp_path, topic, ()), chance)
-        for turn, windows in ((0, itertools.repeat(Window(1, False))), (3, later)):
-            forgeries = all_forgeries(tables, APPROVED_EVENTS, turn)
-            tally = forge(lake, forgeries, windows, tmp_path, topic)
+        openings = num_openings(lake, tmp_path, topic, ())
+        first = all_forgeries(tables, APPROVED_EVENTS, 0)
+        later = all_forgeries(tables, APPROVED_EVENTS, 3)
+        for cases in ([Case(forgery, 1) for forgery in first], at_some_time(later, openings, chance)):
+            tally = forge(lake, cases, tmp_path, topic)
             assert tally.unreported == []
-            assert tally.num_cases.total() == len(forgeries)
+            assert tally.num_cases.total() == len(first)
 
 
 def test_a_user_approves_what_the_page_showed_whatever_is_forged_meanwhile(
     waiting: Lake, topic: dict[str, bytes], tmp_path: Path
 ) -> None:
     ids, chance = list(waiting.plans.values()), random.Random(36)  # noqa: S311 - not a secret
-    windows = at_some_time(num_reads(waiting, tmp_path, topic, ids), chance)
+    openings = num_openings(waiting, tmp_path, topic, ids)
     forgeries = chance.sample(all_forgeries(TABLES[:-1], ["PROPOSED"]), 32)
-    tally = forge(waiting, forgeries, windows, tmp_path, topic, ids)
+    tally = forge(waiting, at_some_time(forgeries, openings, chance), tmp_path, topic, ids)
     assert tally.num_cases.total() == len(forgeries)
 
 
@@ -375,18 +397,20 @@ def test_nobody_is_shown_another_head_or_approves_by_its_group(
     root, forged = linked(waiting.root, tmp_path / "lake"), WAITING[1]
     plan_id, now = waiting.plans[forged], NOW + timedelta(seconds=60)
     head = row_of(waiting, PLANS, forged) | {"group_id": "eve-1", "moves": 0}
-    add_row(root, PLANS, head, is_old=True)
+    # By its statistics another plan's: nobody reads it.
+    add_row(root, PLANS, head, is_old=True, is_hidden=True)
     answer: dict[str, Any] = {"approve": True, "reason": "", "run_id": "ask", "now": now}
     with pytest.raises(NotAnApproverError):
         record_answer(policy(root), "c", plan_id, actor=Actor("eve", Channel.PAGE), **answer)
     pages = run(root, topic, [plan_id]).pages
-    num_reads(waiting, tmp_path, topic, list(waiting.plans.values()))
+    num_openings(waiting, tmp_path, topic, list(waiting.plans.values()))
     assert pages == {plan_id: waiting.pages[plan_id]}
-    # Where it can be read, the plan is neither shown nor approved by anybody.
-    root = linked(waiting.root, tmp_path / "lake")
-    add_row(root, PLANS, head)
-    assert run(root, topic, [plan_id]) == Outcome({}, {})
-    assert plan_id[:12] in " ".join(alerts(root).values())
+    # Where it can be read, or the log names it, the plan is neither shown nor approved by anybody.
+    for is_old in (False, True):
+        root = linked(waiting.root, tmp_path / "lake")
+        add_row(root, PLANS, head, is_old=is_old)
+        assert run(root, topic, [plan_id]) == Outcome({}, {})
+        assert plan_id[:12] in " ".join(alerts(root).values())
 
 
 @pytest.mark.parametrize(
@@ -418,18 +442,19 @@ def test_garbage_in_an_event_of_a_plan_is_that_plans_fault(
 def test_every_forgery_before_every_read(
     automatic: Lake, answered: Lake, waiting: Lake, topic: dict[str, bytes], tmp_path: Path
 ) -> None:
-    ids = list(waiting.plans.values())
     num_cases: Counter[str] = Counter()
     for lake, events, asked in (
         (automatic, APPROVED_EVENTS, ()),
         (answered, APPROVED_EVENTS, ()),
-        (waiting, ["PROPOSED"], ids),
+        (waiting, ["PROPOSED"], list(waiting.plans.values())),
     ):
-        tables = TABLES if lake is answered else TABLES[:-1]
-        forgeries = all_forgeries(tables, events)
-        windows = every_window(num_reads(lake, tmp_path, topic, asked))
-        for window in windows if lake is not waiting else windows[:: len(windows) // 20]:
-            tally = forge(lake, forgeries, itertools.repeat(window), tmp_path, topic, asked)
+        forgeries = all_forgeries(TABLES if lake is answered else TABLES[:-1], events)
+        cases = every_time(forgeries, num_openings(lake, tmp_path, topic, asked))
+        # In a random order: a run that is ended has seen all kinds and times.
+        random.Random(36).shuffle(cases)  # noqa: S311 - not a secret
+        for start in range(0, len(cases), _PROGRESS):
+            tally = forge(lake, cases[start : start + _PROGRESS], tmp_path, topic, asked)
             assert lake is waiting or tally.unreported == []
             num_cases.update(tally.num_cases)
+            print(f"{num_cases.total():,} cases, {start + _PROGRESS:,} of {len(cases):,}", flush=True)  # noqa: T201
     print(f"{num_cases.total():,} cases: {dict(num_cases)}")  # noqa: T201 - the figure of the note

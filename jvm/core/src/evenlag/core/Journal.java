@@ -2,6 +2,7 @@ package evenlag.core;
 
 import java.util.Collections;
 import java.util.EnumMap;
+import java.util.EnumSet;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
@@ -9,16 +10,23 @@ import java.util.concurrent.atomic.LongAdder;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Counts events, and logs each once per plan; thread-safe. */
+/** Counts events, and logs each once per plan, or once a minute what records may cause in any number; thread-safe. */
 public final class Journal {
     private static final int MAX_REMEMBERED = 1000;
     private static final int MAX_TEXT = 200;
-    private static final long WARN_INTERVAL_NS = 60_000_000_000L;
+    /** Whoever may write to the hint topic causes these, under ever new names. */
+    private static final Set<Reason> OF_RECORDS = EnumSet.of(
+            Reason.MALFORMED, Reason.BAD_SIGNATURE, Reason.FOREIGN, Reason.REPLAYED, Reason.UNUSABLE,
+            Reason.FUTURE, Reason.COMPRESSED);
+    /** So many of each are logged one by one. */
+    private static final int NUM_LOGGED = 10;
+    private static final long SUMMARY_INTERVAL_NS = 60_000_000_000L;
 
     private final Map<Reason, LongAdder> counts = new EnumMap<>(Reason.class);
     private final Set<Long> logged = Collections.synchronizedSet(new HashSet<>());
 
-    private volatile long lastWarnNs;
+    private final Map<Reason, Integer> numLogged = new EnumMap<>(Reason.class);
+    private final Map<Reason, Long> lastSummaryNs = new EnumMap<>(Reason.class);
 
     private final Logger log;
     private final String fallback;
@@ -54,11 +62,20 @@ public final class Journal {
             return; // the normal case of most groups is not logged
         }
         if (reason == Reason.NO_ROOM) {
-            warnOfRoom(groupId, detail);
+            if (isSummaryDue(reason)) {
+                log.warn("evenlag.max.bytes is too small: {} records had no room since the start, the last one of group {}: {}",
+                        count(reason), printable(groupId), printable(detail));
+            }
             return;
         }
-        if (isFirst(reason + "/" + groupId + "/" + planId)) {
+        if (!isFirst(reason + "/" + groupId + "/" + planId)) {
+            return;
+        }
+        if (!OF_RECORDS.contains(reason) || isOneOfFew(reason)) {
             log.info("group {}: hint {} {}: {}", printable(groupId), planId, reason, printable(detail));
+        } else if (isSummaryDue(reason)) {
+            log.info("{} records {} since the start, the last one of group {}: {}",
+                    count(reason), reason, printable(groupId), printable(detail));
         }
     }
 
@@ -80,13 +97,22 @@ public final class Journal {
         }
     }
 
-    /** Warns once a minute: there may be thousands of such records. */
-    private void warnOfRoom(String groupId, String detail) {
+    private boolean isOneOfFew(Reason reason) {
+        synchronized (numLogged) {
+            return numLogged.merge(reason, 1, Integer::sum) <= NUM_LOGGED;
+        }
+    }
+
+    /** Once a minute: there may be thousands of such records. */
+    private boolean isSummaryDue(Reason reason) {
         long now = System.nanoTime();
-        if (lastWarnNs == 0 || now - lastWarnNs > WARN_INTERVAL_NS) {
-            lastWarnNs = now;
-            log.warn("evenlag.max.bytes is too small: {} records had no room since the start, the last one of group {}: {}",
-                    count(Reason.NO_ROOM), printable(groupId), printable(detail));
+        synchronized (lastSummaryNs) {
+            Long last = lastSummaryNs.get(reason);
+            boolean isDue = last == null || now - last > SUMMARY_INTERVAL_NS;
+            if (isDue) {
+                lastSummaryNs.put(reason, now);
+            }
+            return isDue;
         }
     }
 
