@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 class LastMembership:
     """The last membership of one consumer, which stays in its group metadata after a loss.
 
-    Parameters
-    ----------
-    coordinator, subscription
-        Those of the consumer; the coordinator's ``group_metadata`` is replaced.
-    has_lost_all
-        Returns whether the partitions were lost although the membership continues.
+    coordinator, subscription: Those of the consumer; the coordinator's ``group_metadata`` is replaced.
+    has_lost_all: Returns whether the partitions were lost although the membership continues.
     """
 
     def __init__(self, coordinator: Any, subscription: Any, has_lost_all: Callable[[], bool]) -> None:

@@ -28,24 +28,14 @@ _ABSENT_ID = "A" * 22
 class ConsumerPort:
     """View of one `KafkaConsumer` for an assignor and a watcher.
 
-    Parameters
-    ----------
-    consumer
-        The `KafkaConsumer`, before its first join. Its coordinator is changed, see
+    consumer: The `KafkaConsumer`, before its first join. Its coordinator is changed, see
         `_kafka_coordinator.Membership`.
-    on_commit_refused
-        Called with the (topic, partition) pairs whose offsets are not committed, because this member does
-        not own them.
-    settle_s
-        Returns how long to wait after an assignment before this member requests a follow-up rebalance, in
-        seconds.
-    on_join
-        Called on the I/O thread when a join is about to be sent. It must not raise.
-
-    Attributes
-    ----------
-    heartbeat_interval_s, metadata_max_age_s : float
-        Settings of the consumer, in seconds.
+    on_commit_refused: Called with the (topic, partition) pairs whose offsets are not committed, because
+        this member does not own them.
+    settle_s: Returns how long to wait after an assignment before this member requests a follow-up
+        rebalance, in seconds.
+    on_join: Called on the I/O thread when a join is about to be sent. It must not raise.
+    heartbeat_interval_s, metadata_max_age_s: Settings of the consumer, in seconds.
     """
 
     def __init__(
@@ -113,11 +103,6 @@ class ConsumerPort:
 
         The request goes through the I/O thread. A join ends there by clearing the flag, so a flag that
         another thread sets meanwhile would be lost or would cause one more rebalance.
-
-        Parameters
-        ----------
-        generation
-            The generation in which the caller decided to request a rebalance.
         """
 
         def ask() -> None:
@@ -131,13 +116,7 @@ class ConsumerPort:
         return partition_counts(self._cluster, self._subscription.subscription or ())
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return topic ids by name, in the text form of hints. Topics without a known id are left out.
-
-        Parameters
-        ----------
-        topics
-            Names of topics.
-        """
+        """Return topic ids by name, in the text form of hints. Topics without a known id are left out."""
         return topic_ids(self._cluster, topics)
 
     @property
@@ -153,17 +132,7 @@ class ConsumerPort:
 
 
 def add_metric(consumer: Any, group: str, name: str, description: str, measure: Callable[[], float]) -> None:
-    """Add a gauge to a consumer's metric registry. Does nothing if the consumer has no registry.
-
-    Parameters
-    ----------
-    consumer
-        The `KafkaConsumer`.
-    group, name, description
-        The metric's group, name and description.
-    measure
-        Returns the value. It is called when the metric is read.
-    """
+    """Add a gauge to a consumer's metric registry. Does nothing if the consumer has no registry."""
     registry = consumer._metrics  # noqa: SLF001
     if registry is not None:
         metric_name = registry.metric_name(name, group, description)
@@ -176,45 +145,20 @@ async def commit_offsets(consumer: Any, offsets: Mapping[Any, Any], timeout_ms: 
     ``commit()`` must not wait on the thread that runs listeners. While the client looks up the coordinator,
     the future of ``commit_async()`` completes before the commit does.
 
-    Parameters
-    ----------
-    consumer
-        The `KafkaConsumer`.
-    offsets
-        `OffsetAndMetadata` by `TopicPartition`.
-    timeout_ms
-        Time limit in milliseconds.
-
-    Raises
-    ------
-    KafkaError
-        If the commit fails or exceeds `timeout_ms`.
+    offsets: `OffsetAndMetadata` by `TopicPartition`.
+    timeout_ms: Time limit in milliseconds.
     """
     await consumer._coordinator._commit_offsets_sync_async(offsets, timeout_ms=timeout_ms)  # noqa: SLF001
 
 
 def known_cluster_id(consumer: Any) -> str | None:
-    """Return the id of the cluster that a consumer is connected to; None before the first metadata.
-
-    Parameters
-    ----------
-    consumer
-        The `KafkaConsumer`.
-    """
+    """Return the id of the cluster that a consumer is connected to; None before the first metadata."""
     cluster_id: str | None = consumer._cluster.cluster_id  # noqa: SLF001
     return cluster_id
 
 
 def known_topic_id(consumer: Any, topic: str) -> str | None:
-    """Return a topic's id in the consumer's newest metadata; None if it is unknown.
-
-    Parameters
-    ----------
-    consumer
-        The `KafkaConsumer`.
-    topic
-        The topic's name.
-    """
+    """Return a topic's id in the consumer's newest metadata; None if it is unknown."""
     return topic_ids(consumer._cluster, [topic]).get(topic)  # noqa: SLF001
 
 
@@ -224,24 +168,7 @@ def fetch_partition_count(consumer: Any, topic: str, *, timeout_ms: int) -> int:
     The public calls either use cached metadata, which keeps a deleted topic for minutes, or request all
     topics of the cluster.
 
-    Parameters
-    ----------
-    consumer
-        The `KafkaConsumer`.
-    topic
-        The topic's name.
-    timeout_ms
-        Time limit in milliseconds.
-
-    Returns
-    -------
-    int
-        The number of partitions.
-
-    Raises
-    ------
-    KafkaError
-        If no broker answers in time.
+    timeout_ms: Time limit in milliseconds.
     """
     cluster, manager = consumer._cluster, consumer._manager  # noqa: SLF001
     cluster.set_topics([topic])
@@ -253,20 +180,7 @@ def fetch_partition_count(consumer: Any, topic: str, *, timeout_ms: int) -> int:
 
 
 def partition_counts(cluster: Any, topics: Iterable[str]) -> dict[str, int]:
-    """Return the number of partitions of each topic that the client has metadata for.
-
-    Parameters
-    ----------
-    cluster
-        kafka-python's cluster metadata.
-    topics
-        Names of topics.
-
-    Returns
-    -------
-    dict of str to int
-        By topic name.
-    """
+    """Return the number of partitions of each topic that the client has metadata for."""
     found = ((topic, cluster.partitions_for_topic(topic)) for topic in topics)
     # The largest number, not the count: a partition without metadata must not renumber the others.
     return {topic: max(partitions) + 1 for topic, partitions in found if partitions}
@@ -275,17 +189,7 @@ def partition_counts(cluster: Any, topics: Iterable[str]) -> dict[str, int]:
 def topic_ids(cluster: Any, topics: Iterable[str]) -> dict[str, str]:
     """Return topic ids by name, in the text form of hints. Topics without a known id are left out.
 
-    Parameters
-    ----------
-    cluster
-        kafka-python's cluster metadata.
-    topics
-        Names of topics.
-
-    Returns
-    -------
-    dict of str to str
-        By topic name. Brokers without topic ids (KIP-516) send a zero id, which is left out.
+    Returns by topic name. Brokers without topic ids (KIP-516) send a zero id, which is left out.
     """
     known = {}
     for topic in topics:
@@ -300,29 +204,10 @@ def topic_ids(cluster: Any, topics: Iterable[str]) -> dict[str, str]:
 
 
 def metadata_time_s(cluster: Any) -> float:
-    """Return when the client received its newest metadata, in seconds of the monotonic clock.
-
-    Parameters
-    ----------
-    cluster
-        kafka-python's cluster metadata.
-    """
+    """Return when the client received its newest metadata, in seconds of the monotonic clock."""
     return float(getattr(cluster, "_last_successful_refresh_ms", 0.0)) / 1000
 
 
 def hint_partition(key: bytes, num_partitions: int) -> int:
-    """Return the partition that the default partitioner of Kafka clients chooses for a key (murmur2).
-
-    Parameters
-    ----------
-    key
-        The record's key.
-    num_partitions
-        Number of partitions of the topic.
-
-    Returns
-    -------
-    int
-        The partition.
-    """
+    """Return the partition that the default partitioner of Kafka clients chooses for a key (murmur2)."""
     return int(murmur2(key) & 0x7FFFFFFF) % num_partitions

@@ -31,26 +31,17 @@ PROTOCOLS = [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
 class Membership:
     """One consumer's membership of its group.
 
-    Parameters
-    ----------
-    consumer
-        The `KafkaConsumer`; it has not joined yet.
-    on_commit_refused
-        Called with the (topic, partition) pairs that were not committed: this member does not own them.
-    settle_s
-        Returns how many seconds to wait after an assignment before a follow-up rebalance.
-    on_join
-        Called when a join is about to be sent.
-
-    Attributes
-    ----------
-    mode : RebalanceProtocol
-        Of the next prepare: the highest protocol of the assignor that the group selected last; EAGER before
-        the first join and after a loss (KIP-726).
-    assigned_generation : int
-        The generation of the last accepted assignment, by any assignor; a join in progress is newer.
-    postponed_generation : int
-        The generation after which this member requests the next round with a delay; -1 for none.
+    consumer: The `KafkaConsumer`; it has not joined yet.
+    on_commit_refused: Called with the (topic, partition) pairs that were not committed: this member does
+        not own them.
+    settle_s: Returns how many seconds to wait after an assignment before a follow-up rebalance.
+    on_join: Called when a join is about to be sent.
+    mode: Of the next prepare: the highest protocol of the assignor that the group selected last; EAGER
+        before the first join and after a loss (KIP-726).
+    assigned_generation: The generation of the last accepted assignment, by any assignor; a join in progress
+        is newer.
+    postponed_generation: The generation after which this member requests the next round with a delay; -1
+        for none.
     """
 
     def __init__(

@@ -23,15 +23,7 @@ def read_members(members: Iterable[Any]) -> list[Member]:
 
     evenlag's temporary member, which joins only to make the group rebalance, is left out.
 
-    Parameters
-    ----------
-    members
-        kafka-python's members, with ``member_id``, ``group_instance_id`` and ``metadata``.
-
-    Returns
-    -------
-    list of Member
-        In the same order. The generation is -1 if the client does not send one.
+    Returns in the same order. The generation is -1 if the client does not send one.
     """
     return [
         Member(
@@ -48,13 +40,7 @@ def read_members(members: Iterable[Any]) -> list[Member]:
 
 
 def is_temporary(member: Any) -> bool:
-    """Return whether a member of a join is evenlag's temporary member.
-
-    Parameters
-    ----------
-    member
-        kafka-python's member.
-    """
+    """Return whether a member of a join is evenlag's temporary member."""
     return is_temporary_member(member.metadata.topics, getattr(member.metadata, "user_data", None))
 
 
@@ -63,21 +49,10 @@ def make_subscription(
 ) -> Any:
     """Build the subscription that a member sends at a join; its user data is empty.
 
-    Parameters
-    ----------
-    topics
-        Names of the subscribed topics.
-    owned
-        The owned (topic, partition) pairs.
-    generation
-        The generation that assigned them; -1 for none.
-    rack
-        The client's rack; None for none. It decides the version.
-
-    Returns
-    -------
-    ConsumerProtocolSubscription
-        Version 2, or version 3 with a rack.
+    Returns version 2, or version 3 with a rack.
+    owned: The owned (topic, partition) pairs.
+    generation: The generation that assigned them; -1 for none.
+    rack: The client's rack; None for none. It decides the version.
     """
     entry = ConsumerProtocolSubscription.TopicPartition
     by_topic: dict[str, list[int]] = {}
@@ -96,15 +71,8 @@ def make_subscription(
 def make_assignments(by_member: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, Any]:
     """Convert assignments to kafka-python's type.
 
-    Parameters
-    ----------
-    by_member
-        (topic, partition) pairs by member id.
-
-    Returns
-    -------
-    dict of str to ConsumerProtocolAssignment
-        By member id; a member without partitions has an empty assignment.
+    Returns by member id; a member without partitions has an empty assignment.
+    by_member: (topic, partition) pairs by member id.
     """
     return {member: _make_assignment(pairs) for member, pairs in by_member.items()}
 

@@ -34,21 +34,7 @@ class BeyondMetadata:
     ) -> set[tuple[str, int]]:
         """Return the claimed (topic, partition) pairs that do not exist.
 
-        Parameters
-        ----------
-        members
-            The members with their claims.
-        counts
-            Number of partitions of each topic with metadata.
-        topic_ids
-            Topic ids by name.
-        refreshed_s
-            When the metadata were received; monotonic time in seconds.
-
-        Returns
-        -------
-        set of tuple of str and int
-            Claims to ignore. Other claims beyond a count are kept.
+        refreshed_s: When the metadata were received; monotonic time in seconds.
         """
         beyond = {
             pair for member in members for pair in member.owned if pair[1] >= counts.get(pair[0], pair[1] + 1)
@@ -68,12 +54,7 @@ class BeyondMetadata:
     def owes_answer(self, counts: Mapping[str, int], refreshed_s: float) -> bool:
         """Return whether kept partitions turned out not to exist since the last call of `find_gone`.
 
-        Parameters
-        ----------
-        counts
-            Number of partitions of each topic with metadata, now.
-        refreshed_s
-            When these metadata were received; monotonic time in seconds.
+        refreshed_s: When these metadata were received; monotonic time in seconds.
         """
         return any(
             counts.get(topic) == count and _is_settled(first_s, refreshed_s)

@@ -24,12 +24,9 @@ class FlatHint:
     Ranges are expanded only against a group, whose partition counts bound them: a record of a few bytes can
     name millions of partitions.
 
-    Attributes
-    ----------
-    keys, topic_ids
-        The member keys and topic ids that the hint names.
-    key_of, topic_of, first, last
-        int64 [N] each: index into `keys`, index into `topic_ids`, first and last partition number.
+    keys, topic_ids: The member keys and topic ids that the hint names.
+    key_of, topic_of, first, last: int64 [N] each: index into `keys`, index into `topic_ids`, first and last
+        partition number.
     """
 
     keys: tuple[str, ...]
@@ -43,15 +40,7 @@ class FlatHint:
     def of(cls, payload: HintPayload) -> Self:
         """Flatten a payload.
 
-        Parameters
-        ----------
-        payload
-            The hint's payload.
-
-        Returns
-        -------
-        FlatHint
-            Entries in the order of the payload.
+        Returns entries in the order of the payload.
         """
         topics: dict[str, int] = {}
         shares: list[tuple[int, int]] = []
@@ -68,12 +57,7 @@ class FlatHint:
     def gives_to_another(self, key: str, partitions: Iterable[tuple[str, int]]) -> bool:
         """Return whether the hint gives one of the partitions to another member.
 
-        Parameters
-        ----------
-        key
-            The member's key.
-        partitions
-            (topic id, partition) pairs.
+        partitions: (topic id, partition) pairs.
         """
         mine = self.keys.index(key) if key in self.keys else -1
         others = self.key_of != mine

@@ -27,13 +27,6 @@ def register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher) -> N
     for which a hint was not followed. ``hint-cache-age-seconds`` is the time since the watcher last verified
     that it has read all hints (-1: never). ``hint-sequence`` is the sequence of the current hint (-1: none).
     ``hint-loads-age-seconds`` is the time since the current loads were measured (-1: none).
-
-    Parameters
-    ----------
-    consumer
-        The `KafkaConsumer`; its ``metrics()`` lists them under ``consumer-hint-metrics``.
-    cache, watcher
-        The consumer's cache and watcher.
     """
 
     def count_of(*reasons: Reason) -> float:

@@ -28,12 +28,7 @@ class Verdict(Enum):
 def is_from_future(time_ms: int, now_ms: int) -> bool:
     """Return whether a record's time is so far ahead that the record is not used yet.
 
-    Parameters
-    ----------
-    time_ms
-        When the record was issued or measured, in milliseconds since the epoch.
-    now_ms
-        Milliseconds since the epoch.
+    time_ms: When the record was issued or measured, in milliseconds since the epoch.
     """
     return time_ms > now_ms + MAX_CLOCK_AHEAD_MS
 
@@ -45,12 +40,8 @@ class HintMarks:
     The two marks are separate: each accepted record raises at least one of them, so replaying any set of
     records ends after each was accepted once.
 
-    Attributes
-    ----------
-    newest
-        The newest accepted hint; kept when it is withdrawn, so that an older one does not come back.
-    candidate
-        A hint from the future. It raises no mark until its time comes.
+    newest: The newest accepted hint; kept when it is withdrawn, so that an older one does not come back.
+    candidate: A hint from the future. It raises no mark until its time comes.
     """
 
     newest: Hint | None = None
@@ -62,17 +53,7 @@ class HintMarks:
     def offer(self, hint: Hint, now_ms: int) -> Verdict:
         """Decide on a record.
 
-        Parameters
-        ----------
-        hint
-            The decoded record.
-        now_ms
-            Milliseconds since the epoch.
-
-        Returns
-        -------
-        Verdict
-            ``TAKEN`` if it is the newest hint now, ``REPEATED`` if it is the current hint again.
+        Returns ``TAKEN`` if it is the newest hint now, ``REPEATED`` if it is the current hint again.
         """
         if is_from_future(hint.issued_at_ms, now_ms):
             self.candidate = hint
@@ -89,13 +70,7 @@ class HintMarks:
         return Verdict.REPEATED if again else Verdict.REPLAYED
 
     def promote(self, now_ms: int) -> Hint | None:
-        """Return the candidate if its time has come, once.
-
-        Parameters
-        ----------
-        now_ms
-            Milliseconds since the epoch.
-        """
+        """Return the candidate if its time has come, once."""
         candidate = self.candidate
         if candidate is None or is_from_future(candidate.issued_at_ms, now_ms):
             return None
@@ -112,12 +87,8 @@ class HintMarks:
 class LoadsMarks:
     """The newest accepted loads and the greatest time of measurement of all accepted loads.
 
-    Attributes
-    ----------
-    newest
-        The newest accepted loads; kept when they are withdrawn.
-    candidate
-        Loads from the future. They raise no mark until their time comes.
+    newest: The newest accepted loads; kept when they are withdrawn.
+    candidate: Loads from the future. They raise no mark until their time comes.
     """
 
     newest: Loads | None = None
@@ -128,17 +99,8 @@ class LoadsMarks:
     def offer(self, loads: Loads, now_ms: int) -> Verdict:
         """Decide on a record.
 
-        Parameters
-        ----------
-        loads
-            The decoded record.
-        now_ms
-            Milliseconds since the epoch.
-
-        Returns
-        -------
-        Verdict
-            ``TAKEN`` if these are the newest loads now, ``REPEATED`` if they are the current loads again.
+        Returns ``TAKEN`` if these are the newest loads now, ``REPEATED`` if they are the current loads
+        again.
         """
         measured_at_ms = loads.payload.measured_at_ms
         if is_from_future(measured_at_ms, now_ms):
@@ -154,13 +116,7 @@ class LoadsMarks:
         return Verdict.REPEATED if again else Verdict.REPLAYED
 
     def promote(self, now_ms: int) -> Loads | None:
-        """Return the candidate if its time has come, once.
-
-        Parameters
-        ----------
-        now_ms
-            Milliseconds since the epoch.
-        """
+        """Return the candidate if its time has come, once."""
         candidate = self.candidate
         if candidate is None or is_from_future(candidate.payload.measured_at_ms, now_ms):
             return None

@@ -34,22 +34,12 @@ class Stance(Enum):
 class Standing:
     """A member's part of a hint and of its group, in one stable generation.
 
-    Attributes
-    ----------
-    hint, flat
-        A hint that may be started now.
-    generation
-        The generation.
-    key
-        The member's key in hints.
-    owned
-        The (topic id, partition) pairs that the member owns.
-    joined_with
-        The plan that the member knew when it sent the join of this generation; None without one.
-    claimed
-        The (topic id, partition) pairs that it claimed in that join, and in earlier ones with the same plan.
-    stance
-        What this member knows as the leader; None for a follower.
+    hint, flat: A hint that may be started now.
+    owned: The (topic id, partition) pairs that the member owns.
+    joined_with: The plan that the member knew when it sent the join of this generation; None without one.
+    claimed: The (topic id, partition) pairs that it claimed in that join, and in earlier ones with the same
+        plan.
+    stance: What this member knows as the leader; None for a follower.
     """
 
     hint: Hint
@@ -71,10 +61,7 @@ class HintInterest:
     or lost one that the plan gives to itself. A leader that follows the plan does neither. Receiving less
     than the plan's part is no refusal at first: partitions are withheld until their owners give them up.
 
-    Attributes
-    ----------
-    refused_plan_id
-        The plan that this follower considers refused; None for none.
+    refused_plan_id: The plan that this follower considers refused; None for none.
     """
 
     refused_plan_id: str | None = None
@@ -82,13 +69,7 @@ class HintInterest:
     _known_since: int = -1
 
     def wants(self, now: Standing) -> bool:
-        """Return whether the member wants the hint to be followed.
-
-        Parameters
-        ----------
-        now
-            The member's state.
-        """
+        """Return whether the member wants the hint to be followed."""
         if now.hint.plan_id != self._plan_id:
             self._plan_id, self._known_since, self.refused_plan_id = now.hint.plan_id, now.generation, None
         if now.stance is Stance.REFUSES:
@@ -135,20 +116,14 @@ def _within(
 class Situation:
     """State of a member at one moment.
 
-    Attributes
-    ----------
-    now_s
-        Monotonic time in seconds.
-    generation
-        The generation; None while the group rebalances.
-    is_leader
-        Whether this member leads the current generation, as far as it knows.
-    wanted_plan_id
-        The plan whose part for this member differs from its partitions; None if there is no such plan.
-    counts
-        Number of partitions of each subscribed topic that exists.
-    owes_balance
-        Whether this member, as the leader, left an assignment that one more rebalance makes more even.
+    now_s: Monotonic time in seconds.
+    generation: The generation; None while the group rebalances.
+    is_leader: Whether this member leads the current generation, as far as it knows.
+    wanted_plan_id: The plan whose part for this member differs from its partitions; None if there is no
+        such plan.
+    counts: Number of partitions of each subscribed topic that exists.
+    owes_balance: Whether this member, as the leader, left an assignment that one more rebalance makes more
+        even.
     """
 
     now_s: float
@@ -168,12 +143,7 @@ class RejoinAsker:
     For changed partition counts, which only a leader monitors, a member requests a rebalance if none happened
     within twice the metadata age: a static leader that was restarted does not know that it leads.
 
-    Parameters
-    ----------
-    heartbeat_interval_s, metadata_max_age_s
-        Settings of the consumer, in seconds.
-    uniform
-        ``random.uniform`` or a replacement.
+    heartbeat_interval_s, metadata_max_age_s: Settings of the consumer, in seconds.
     """
 
     heartbeat_interval_s: float
@@ -193,15 +163,7 @@ class RejoinAsker:
     def step(self, now: Situation) -> bool:
         """Return whether the caller must request a rebalance now.
 
-        Parameters
-        ----------
-        now
-            The member's current state.
-
-        Returns
-        -------
-        bool
-            Whether to request one. The request counts as made.
+        Returns whether to request one. The request counts as made.
         """
         if now.generation is None:
             return False

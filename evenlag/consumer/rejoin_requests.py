@@ -22,12 +22,9 @@ if TYPE_CHECKING:
 class Join:
     """What a member knew when it sent its last join.
 
-    Attributes
-    ----------
-    plan_id
-        The plan; None without a hint.
-    claimed
-        The (topic, partition) pairs that it claimed in this join, and in earlier ones with the same plan.
+    plan_id: The plan; None without a hint.
+    claimed: The (topic, partition) pairs that it claimed in this join, and in earlier ones with the same
+        plan.
     """
 
     plan_id: str | None
@@ -37,12 +34,8 @@ class Join:
 class RejoinRequests:
     """Requests a rebalance when the hint, the leader's last assignment or changed topics require one.
 
-    Parameters
-    ----------
-    cache, assignor, port
-        Those of the consumer.
-    uniform
-        ``random.uniform`` or a replacement.
+    cache, assignor, port: Those of the consumer.
+    uniform: ``random.uniform`` or a replacement.
     """
 
     def __init__(
@@ -72,12 +65,7 @@ class RejoinRequests:
     def step(self, now_s: float, now_ms: int) -> None:
         """Request a rebalance if one is required.
 
-        Parameters
-        ----------
-        now_s
-            Monotonic time in seconds.
-        now_ms
-            Milliseconds since the epoch.
+        now_s: Monotonic time in seconds.
         """
         port = self._port
         generation = port.stable_generation()

@@ -33,24 +33,14 @@ if TYPE_CHECKING:
 class Decision:
     """A target assignment and its reason.
 
-    Attributes
-    ----------
-    target
-        int32 [P], before the two-phase step.
-    reason
-        ``FOLLOWED``, ``PLACED_BY_LOAD``, or why neither a hint nor loads were used.
-    hint_reason
-        ``FOLLOWED``, or why no hint is followed.
-    plan_id
-        The plan that was followed or refused; None without a hint.
-    detail
-        Details for a log.
-    fingerprint
-        The group's fingerprint as the leader computes it; None if topic ids are unknown.
-    is_provisional
-        Whether counts are less even than they will be once it is known whether a hint exists.
-    is_uneven
-        Whether counts, or loads after a late sync, are less even than one more rebalance can make them.
+    target: int32 [P], before the two-phase step.
+    reason: ``FOLLOWED``, ``PLACED_BY_LOAD``, or why neither a hint nor loads were used.
+    hint_reason: ``FOLLOWED``, or why no hint is followed.
+    plan_id: The plan that was followed or refused; None without a hint.
+    fingerprint: The group's fingerprint as the leader computes it; None if topic ids are unknown.
+    is_provisional: Whether counts are less even than they will be once it is known whether a hint exists.
+    is_uneven: Whether counts, or loads after a late sync, are less even than one more rebalance can make
+        them.
     """
 
     target: Assignment
@@ -66,21 +56,8 @@ class Decision:
 def choose_target(group: Group, view: HintView, topic_ids: Mapping[str, str], *, now_ms: int) -> Decision:
     """Choose the target assignment of a group: a hint that fits, else by fresh loads, else evenly.
 
-    Parameters
-    ----------
-    group
-        The group as its leader sees it, with the claims of all members.
-    view
-        State of the hint cache.
-    topic_ids
-        Topic ids by name, in the text form of hints.
-    now_ms
-        Milliseconds since the epoch.
-
-    Returns
-    -------
-    Decision
-        The target and why it was chosen.
+    group: The group as its leader sees it, with the claims of all members.
+    topic_ids: Topic ids by name, in the text form of hints.
     """
     identity = group_fingerprint(group, topic_ids)
     if view.is_cold:
@@ -159,15 +136,7 @@ def _decide_cold(group: Group, identity: str | None) -> Decision:
 def fall_back(group: Group) -> Assignment:
     """Return the assignment of cooperative-sticky. No hint has a say in it, nor has its slack.
 
-    Parameters
-    ----------
-    group
-        The group.
-
-    Returns
-    -------
-    numpy.ndarray
-        int32 [P], row → member, -1 for none.
+    Returns int32 [P], row → member, -1 for none.
     """
     return get_assignor("cooperative-sticky", count_slack=0).assign(group)
 
@@ -177,15 +146,6 @@ def has_begun(group: Group, target: Assignment, max_moves: int) -> bool:
 
     There are claims, each is within its claimant's part of the target, and the partitions that nobody owns
     are no more than what the hint may move.
-
-    Parameters
-    ----------
-    group
-        The group.
-    target
-        int32 [P], row → member.
-    max_moves
-        The hint's limit.
     """
     if not len(group.claim_row) or group.unknown_claims:
         return False
@@ -200,15 +160,7 @@ def place_free(group: Group) -> Assignment:
     Used while it is unknown whether a hint exists: an even assignment could undo a plan that the group has
     just followed.
 
-    Parameters
-    ----------
-    group
-        The group.
-
-    Returns
-    -------
-    numpy.ndarray
-        int32 [P], row → member, -1 if no member subscribes to the topic.
+    Returns int32 [P], row → member, -1 if no member subscribes to the topic.
     """
     target = group.live_owner.astype(np.int32, copy=True)
     counts = np.bincount(target[target >= 0], minlength=group.num_members)
@@ -226,12 +178,7 @@ def place_free(group: Group) -> Assignment:
 def group_fingerprint(group: Group, topic_ids: Mapping[str, str]) -> str | None:
     """Return the group's fingerprint; None if the id of one of its topics is unknown.
 
-    Parameters
-    ----------
-    group
-        The group.
-    topic_ids
-        Topic ids by name, in the text form of hints.
+    topic_ids: Topic ids by name, in the text form of hints.
     """
     if any(topic not in topic_ids for topic in group.topics):
         return None
@@ -248,24 +195,8 @@ def group_fingerprint(group: Group, topic_ids: Mapping[str, str]) -> str | None:
 def hint_target(group: Group, hint: FlatHint, topic_ids: Mapping[str, str]) -> Assignment:
     """Convert a hint's assignment to an array.
 
-    Parameters
-    ----------
-    group
-        The group.
-    hint
-        The hint's assignment.
-    topic_ids
-        Topic ids by name, in the text form of hints.
-
-    Returns
-    -------
-    numpy.ndarray
-        int32 [P], row → member, -1 for partitions that the hint leaves out.
-
-    Raises
-    ------
-    HintMismatchError
-        If the hint names a member, a topic or a partition that the group does not have.
+    Returns int32 [P], row → member, -1 for partitions that the hint leaves out.
+    topic_ids: Topic ids by name, in the text form of hints.
     """
     index_by_key = {
         member_key(member, instance): index

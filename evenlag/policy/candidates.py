@@ -34,14 +34,8 @@ _LOAD: Final = "load"
 class Candidate:
     """An assignor with the settings that differ from the group's rule.
 
-    Attributes
-    ----------
-    name
-        ``NAME[:key=value,…]`` with sorted keys: equal candidates have equal names.
-    assignor
-        Name of the assignor.
-    changes
-        (key, value) of each setting, sorted by key.
+    name: ``NAME[:key=value,…]`` with sorted keys: equal candidates have equal names.
+    changes: (key, value) of each setting, sorted by key.
     """
 
     name: str
@@ -76,12 +70,8 @@ class Candidate:
 class CandidateSettings:
     """The settings of a candidate in one group.
 
-    Attributes
-    ----------
-    rule
-        The group's rule with the candidate's assignor and changes.
-    parameters
-        Values of the assignor's parameters that a rule has no setting for, by name.
+    rule: The group's rule with the candidate's assignor and changes.
+    parameters: Values of the assignor's parameters that a rule has no setting for, by name.
     """
 
     rule: GroupSettings

@@ -33,14 +33,9 @@ _DESCRIBED: Final = re.compile(r"^# (?P<variable>EVENLAG_\w+) gives [^:]+: (?P<v
 class Override:
     """One value from the environment.
 
-    Attributes
-    ----------
-    path
-        The overridden key in the policy.
-    value
-        The value; for a secret, the reference to its variable.
-    variable
-        The variable's name.
+    path: The overridden key in the policy.
+    value: The value; for a secret, the reference to its variable.
+    variable: The variable's name.
     """
 
     path: tuple[str, ...]

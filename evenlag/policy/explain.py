@@ -26,16 +26,11 @@ class Setting:
 class Explanation:
     """The settings in effect for a group.
 
-    Attributes
-    ----------
-    rule_number, rule_line
-        The rule that applies, counted from 1, and its line in the file; None if the defaults apply.
-    match
-        The rule's ``match``.
-    passed_over
-        (number, match, reason) of each earlier rule, which does not match.
-    settings
-        All settings, in the order of the model.
+    rule_number, rule_line: The rule that applies, counted from 1, and its line in the file; None if the
+        defaults apply.
+    match: The rule's ``match``.
+    passed_over: (number, match, reason) of each earlier rule, which does not match.
+    settings: All settings, in the order of the model.
     """
 
     rule_number: int | None

@@ -30,13 +30,7 @@ class Comparison(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A limit that no setting changes.
-
-    Attributes
-    ----------
-    value
-        The limit.
-    """
+    """A limit that no setting changes."""
 
     value: Any
 
@@ -49,14 +43,7 @@ class Fixed:
 class RuleSetting:
     """A limit that is a setting of the group's rule, declared there because the planner uses it too.
 
-    Attributes
-    ----------
-    name
-        The setting.
-    kind
-        Its type, ``int`` or ``float``.
-    plus
-        Added to the setting.
+    kind: Its type, ``int`` or ``float``.
     """
 
     name: str
@@ -75,16 +62,8 @@ class RuleSetting:
 class GateSetting:
     """A limit that only its gate uses. It declares the setting of this name in a rule's ``gates``.
 
-    Attributes
-    ----------
-    name
-        The setting.
-    default
-        Its default; the type of the default is the type of the setting.
-    description
-        Its description.
-    ge, gt, le, lt
-        Its bounds, as pydantic names them; None for no bound.
+    default: Its default; the type of the default is the type of the setting.
+    ge, gt, le, lt: Its bounds, as pydantic names them; None for no bound.
     """
 
     name: str
@@ -112,12 +91,7 @@ class GateSetting:
 class PlanLimit:
     """A limit that is computed from the plan's own inputs.
 
-    Attributes
-    ----------
-    inputs
-        Names of the inputs.
-    compute
-        Computes the limit from the values of `inputs`, in that order; an input may be None or NaN.
+    compute: Computes the limit from the values of `inputs`, in that order; an input may be None or NaN.
     """
 
     inputs: tuple[str, ...]
@@ -148,12 +122,8 @@ VARYING: Final = _Varying()
 class Example:
     """A plan that fails the gate, for the gates page.
 
-    Attributes
-    ----------
-    plan
-        What is wrong with the plan.
-    observed, allowed
-        The values in its gate result; :data:`VARYING` if they differ between runs.
+    plan: What is wrong with the plan.
+    observed, allowed: The values in its gate result; :data:`VARYING` if they differ between runs.
     """
 
     plan: str
@@ -165,36 +135,21 @@ class Example:
 class Gate:
     """One gate.
 
-    Attributes
-    ----------
-    name
-        Its name in ``gate_results``.
-    fails_when
-        When a plan fails it, for the gates page.
-    observed
-        Name of the observed value.
-    comparison
-        How the value must compare to the limit. An unknown value fails, unless `null_passes`.
-    limit
-        The limit.
-    message
-        Message of a failure, with the fields ``{observed}`` and ``{allowed}``.
-    example
-        A plan that fails.
-    inputs
-        Inputs of a plan from which the observed value is computed: columns of ``plans``, measures of its
-        ``metrics_before`` and ``metrics_after`` as ``before_…`` and ``after_…``, and the columns that
+    fails_when: When a plan fails it, for the gates page.
+    observed: Name of the observed value.
+    comparison: How the value must compare to the limit. An unknown value fails, unless `null_passes`.
+    message: Message of a failure, with the fields ``{observed}`` and ``{allowed}``.
+    example: A plan that fails.
+    inputs: Inputs of a plan from which the observed value is computed: columns of ``plans``, measures of
+        its ``metrics_before`` and ``metrics_after`` as ``before_…`` and ``after_…``, and the columns that
         ``evenlag.planning.gate_inputs`` adds. Empty: the input with the name `observed`.
-    compute
-        Computes the observed value from the values of `inputs`, in that order. It must work on single
+    compute: Computes the observed value from the values of `inputs`, in that order. It must work on single
         numbers and on arrays with one element per plan, so it may use arithmetic only. None: the input
         itself.
-    null_passes
-        Whether an unknown value passes. For example, a group without a previous hint has no cooldown.
-    is_routine
-        Whether healthy groups fail it regularly. A plan that fails only such gates raises no alert.
-    not_simulated
-        Why simulations do not apply the gate; None if they do.
+    null_passes: Whether an unknown value passes. For example, a group without a previous hint has no
+        cooldown.
+    is_routine: Whether healthy groups fail it regularly. A plan that fails only such gates raises no alert.
+    not_simulated: Why simulations do not apply the gate; None if they do.
     """
 
     name: str

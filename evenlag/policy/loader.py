@@ -47,19 +47,11 @@ def hash_policy(text: str) -> str:
 class LoadedPolicy:
     """A policy with its text.
 
-    Attributes
-    ----------
-    policy
-        The validated settings, with environment overrides applied.
-    text
-        The file's text, with a comment for each override. The lake stores it by its hash. It contains
+    policy: The validated settings, with environment overrides applied.
+    text: The file's text, with a comment for each override. The lake stores it by its hash. It contains
         references to secrets, never a secret.
-    tree
-        The text as YAML nodes with line numbers.
-    overrides
-        Overrides from the environment.
-    policy_hash
-        SHA-256 of the text, in hex.
+    tree: The text as YAML nodes with line numbers.
+    policy_hash: SHA-256 of the text, in hex.
     """
 
     policy: Policy

@@ -87,12 +87,8 @@ class PortableGroupSettings(GroupMethods, PortableSettings):
 class PortablePolicy(PortableSettings):
     """The resolved rules of a policy, without the connection settings of its clusters.
 
-    Attributes
-    ----------
-    rules
-        (match, clusters or None, settings limited by the policy's ``max_mode``), in order.
-    default
-        Settings of a group that no rule matches.
+    rules: (match, clusters or None, settings limited by the policy's ``max_mode``), in order.
+    default: Settings of a group that no rule matches.
     """
 
     def group_settings(self, cluster: str, group_id: str) -> PortableGroupSettings:

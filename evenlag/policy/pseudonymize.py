@@ -28,12 +28,7 @@ _HEX_DIGITS: Final = 20
 class Pseudonymizer:
     """Hides columns of rows. Plain values only, so that a task's closure can carry it to an executor.
 
-    Attributes
-    ----------
-    columns
-        What to do with a column, by its name; other columns stay.
-    key
-        Key of the hashes.
+    columns: What to do with a column, by its name; other columns stay.
     """
 
     columns: Mapping[str, str]

@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 class FinishedJoin:
-    """The result of one consumer's last join, until it is applied.
-
-    Parameters
-    ----------
-    coordinator
-        The consumer's.
-    """
+    """The result of one consumer's last join, until it is applied."""
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator

@@ -95,24 +95,12 @@ OTHERS: Final = (
 
 
 def missing_names() -> list[str]:
-    """Return what the installed kafka-python lacks or has otherwise, sorted; empty: nothing.
-
-    Returns
-    -------
-    list of str
-        For example ``ConsumerCoordinator.poll_heartbeat``.
-    """
+    """Return what the installed kafka-python lacks or has otherwise, sorted; empty: nothing."""
     return sorted({*_missing_methods(), *_missing_attributes(), *_missing_others()})
 
 
 def check_kafka_python() -> None:
-    """Refuse a kafka-python that lacks a name that `evenlag.consumer` needs.
-
-    Raises
-    ------
-    ImportError
-        If it does; the message names the first ones, and the versions that are tested.
-    """
+    """Refuse a kafka-python that lacks a name that `evenlag.consumer` needs."""
     missing = missing_names()
     if missing:
         import kafka
