@@ -12,9 +12,8 @@ from evenlag.errors import (
     KafkaSettingsError,
     KafkaUnreachableError,
 )
-from evenlag.kafka.admin_client import open_admin_client
+from evenlag.kafka.admin_client import open_admin_client, summarize_connection_errors
 from evenlag.kafka.connection_failures import Failure, connection_failure, tls_context
-from evenlag.kafka.connection_log import summarize_connection_errors
 from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.kafka.request_errors import in_one_line
 from evenlag.policy.secrets import SecretRef
@@ -125,7 +124,7 @@ def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
     """Convert kafka-python's errors into errors that name the cluster's servers and a remedy.
 
     Connection errors of the clients in the block are logged once for each broker
-    (`evenlag.kafka.connection_log`).
+    (`evenlag.kafka.admin_client`).
     """
     import kafka.errors
 

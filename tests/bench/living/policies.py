@@ -21,8 +21,7 @@ from assignor_core.verify import find_violations, largest_count_gap
 from evenlag.consumer.cache import HintView
 from evenlag.consumer.hint_arrays import FlatHint
 from evenlag.consumer.target_selection import choose_target
-from evenlag.publishing.loads.material_change import material_change
-from evenlag.publishing.loads.measured_loads import scale_loads
+from evenlag.publishing.loads import material_change, scale_loads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

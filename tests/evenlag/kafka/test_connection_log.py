@@ -9,8 +9,8 @@ import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 
 from evenlag.errors import JobError
+from evenlag.kafka.admin_client import INTERVAL_S, summarize_connection_errors
 from evenlag.kafka.connection import admin_client
-from evenlag.kafka.connection_log import INTERVAL_S, summarize_connection_errors
 from evenlag.logging_setup import _prepare
 from evenlag.policy.cluster_settings import ClusterSettings
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.brokers import Brokers
 
-OURS = "evenlag.kafka.connection_log"
+OURS = "evenlag.kafka.admin_client"
 REFUSED = KafkaConnectionError("111 ECONNREFUSED")
 
 

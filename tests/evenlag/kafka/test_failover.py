@@ -12,7 +12,8 @@ from kafka.admin import NewTopic
 from kafka.protocol.admin.topics import ElectionType
 from kafka.structs import OffsetAndMetadata
 
-from evenlag.kafka import cluster_reader, connection_log, unlisted_groups
+from evenlag.kafka import admin_client as admin_module
+from evenlag.kafka import cluster_reader
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import list_groups
@@ -69,9 +70,9 @@ def test_a_snapshot_waits_for_the_nodes_that_take_over(
     cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another test may have ended the same node less than a minute ago.
-    monkeypatch.setattr(connection_log._SUMMARY, "_by_address", {})
+    monkeypatch.setattr(admin_module._SUMMARY, "_by_address", {})
     # The lines of kafka-python are what the summary is made of.
-    for name in ("kafka", connection_log.__name__):
+    for name in ("kafka", admin_module.__name__):
         caplog.set_level(logging.WARNING, name)
     settings = ClusterSettings(bootstrap_servers=tuple(cluster.bootstrap_servers.split(",")))
     with admin_client(settings) as client:
@@ -127,8 +128,7 @@ def test_groups_that_a_new_coordinator_does_not_list_yet_are_asked_for(
         late = GROUPS[2:5] if len(listings) == 1 else GROUPS[4:5]
         return {name: row for name, row in listed.items() if name not in late}, silent
 
-    for module in (cluster_reader, unlisted_groups):
-        monkeypatch.setattr(module, "list_groups", list_late)
+    monkeypatch.setattr(cluster_reader, "list_groups", list_late)
     with admin_client(settings) as client:
         reading = ClusterReader(
             client, limits=LIMITS, known_groups=lambda: KNOWN | {"deleted": "classic"}

@@ -12,15 +12,14 @@ from kafka import TopicPartition
 from kafka.protocol.consumer import JoinGroupRequest
 from kafka.structs import OffsetAndMetadata
 
-from evenlag.kafka import unlisted_groups
+from evenlag.kafka import cluster_reader
 from evenlag.kafka.broker_requests import BrokerCalls, Call
-from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.cluster_reader import ClusterReader, find_unlisted
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing
 from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.kafka.topic_metadata import error_name
-from evenlag.kafka.unlisted_groups import find_unlisted
 from tests.support.brokers import settings_of
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def conclude(
         "list_groups": ({} if listed is None else {"g": listed}, {2: "did not answer"}),
     }
     for name, answer in answers.items():
-        monkeypatch.setattr(unlisted_groups, name, lambda *_, answer=answer, **__: answer)
+        monkeypatch.setattr(cluster_reader, name, lambda *_, answer=answer, **__: answer)
     asked = find_unlisted(cast("Any", None), {"g": "consumer"}, {1, 2}, ["t"])
     assert asked.silent == {2: "did not answer"}
     found = asked.found.get("g")
@@ -112,7 +111,7 @@ def test_a_group_is_looked_for_when_its_coordinator_knows_what_is_replicated(
         "list_groups": lambda *_: ({"g": listing} if knows else {}, {}),
     }
     for name, answer in answers.items():
-        monkeypatch.setattr(unlisted_groups, name, answer)
+        monkeypatch.setattr(cluster_reader, name, answer)
     assert find_unlisted(cast("Any", None), {"g": "classic"}, {1}, ["t"]).found == {"g": listing}
 
 

@@ -11,8 +11,7 @@ from evenlag.kafka.broker_requests import Answer, BrokerCalls
 from evenlag.kafka.rate_limit import FailoverWindow
 from evenlag.publishing import publish_checks
 from evenlag.publishing.hint_topic import TopicState
-from evenlag.publishing.publish import PublishReport, publish_hints
-from evenlag.publishing.publish_stages import LastSequences
+from evenlag.publishing.publish import LastSequences, PublishReport, publish_hints
 from tests.support.brokers import settings_of
 from tests.support.live_plan import LiveGroup
 from tests.support.waiting import wait_until

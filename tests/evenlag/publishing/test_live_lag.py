@@ -12,7 +12,7 @@ from evenlag.kafka.live_groups import LiveGroup
 from evenlag.kafka.live_offsets import LiveOffsets
 from evenlag.lake.tables import COMMITS, OFFSETS
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
-from evenlag.publishing.live_lag import LiveGain, group_lag, measure_gain
+from evenlag.publishing.publish_checks import LiveGain, group_lag, measure_gain
 from tests.support.lag_rules import LAG_RULES, LagRule
 from tests.support.lakes.lag_rule_rows import rule_rows
 from tests.support.lakes.snapshots import NOW, TOPIC_IDS, arrow, commit, offset

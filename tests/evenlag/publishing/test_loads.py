@@ -15,8 +15,7 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.policy.portable_settings import unpack
-from evenlag.publishing.loads.material_change import material_change
-from evenlag.publishing.loads.measured_loads import build_loads, scale_capacities, scale_loads
+from evenlag.publishing.loads import build_loads, material_change, scale_capacities, scale_loads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from evenlag.publishing.loads.refresh import LoadsReport
+    from evenlag.publishing.loads import LoadsReport
     from sandbox.kafka.broker import Broker
     from tests.support.fixtures.command import Evenlag
 

@@ -13,7 +13,7 @@ from evenlag.planning.plan_history import failure_window, read_history
 from evenlag.policy.loader import LoadedPolicy, parse_policy
 from evenlag.publishing.evaluate_plans import find_open_since
 from evenlag.publishing.hint_topic import TopicState
-from evenlag.publishing.publish_stages import read_last_sequences
+from evenlag.publishing.publish import read_last_sequences
 from evenlag.publishing.revocation import last_action
 from evenlag.publishing.settle_outcomes import read_published
 from spark_jobs.steps.snapshot_rows import SnapshotRows

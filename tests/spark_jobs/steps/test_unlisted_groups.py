@@ -9,7 +9,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from evenlag.kafka import cluster_reader, unlisted_groups
+from evenlag.kafka import cluster_reader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import list_groups
 from evenlag.lake.tables import LAG, MEMBERS
@@ -49,8 +49,7 @@ def test_a_group_that_no_broker_lists_is_in_the_next_snapshot_unless_it_is_gone(
             client.alter_group_offsets(group_id, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
         collect_snapshot(lake, policy, "c", SLOT, run_id="r")
         client.delete_groups([deleted])
-        for module in (cluster_reader, unlisted_groups):
-            monkeypatch.setattr(module, "list_groups", list_others)
+        monkeypatch.setattr(cluster_reader, "list_groups", list_others)
         second = collect_snapshot(lake, policy, "c", SLOT + timedelta(minutes=5), run_id="r").rows
     members = {row["group_id"]: row for row in second.rows(MEMBERS).to_pylist()}
     assert (members[kept]["group_state"], members[kept]["group_type"]) == ("Empty", "classic")

@@ -14,7 +14,7 @@ from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing import publish
-from evenlag.publishing.publish_stages import PublishedPlan
+from evenlag.publishing.publish import PublishedPlan
 from evenlag.publishing.rebalance_trigger import await_followers as module
 from evenlag.publishing.rebalance_trigger.await_followers import await_followers
 from evenlag.publishing.rebalance_trigger.temporary_member import (

@@ -30,7 +30,7 @@ from evenlag.publishing.approval_page import ApprovalPage, build_page
 from evenlag.publishing.approval_requests import request_approval
 from evenlag.publishing.approvals import record_answer
 from evenlag.publishing.hint_topic import TopicState
-from evenlag.publishing.loads.refresh import LoadsReport
+from evenlag.publishing.loads import LoadsReport
 from evenlag.publishing.publish_checks import Checked, ExpiredPlan
 from evenlag.publishing.waiting_plans import NotWaitingError
 from tests.support.lakes.snapshots import NOW

@@ -1,0 +1,428 @@
+"""Publish loads beside hints: at the end of each cycle, and only what has changed materially.
+
+A cycle whose loads did not change reads the topic and writes nothing, so it fences nobody. Errors never fail
+a publishing run: loads that are not refreshed end by themselves, and the next cycle tries again.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from assignor_core.errors import AssignorError
+from assignor_core.loads import LOADS_KEY_PREFIX, MAX_CAPACITY, LoadsPayload, encode_loads, loads_key
+from assignor_core.objective import Load, member_load
+from evenlag.enums import ControlAction, GroupState, GroupType, Mode
+from evenlag.errors import JobError
+from evenlag.kafka.connection import admin_client, kafka_cluster_id
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS
+from evenlag.logging_setup import named_logger
+from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
+from evenlag.planning.group_batch import build_batch
+from evenlag.planning.group_planner import build_group, member_keys
+from evenlag.publishing.hint_topic import read_hint_topic
+from evenlag.publishing.sealing.signed_records import group_signing_key
+from evenlag.publishing.writing.hint_publisher import hint_publisher
+from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from assignor_core.group import Group
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.planning.eligibility import GroupSummary
+    from evenlag.planning.group_batch import GroupBatch
+    from evenlag.policy.cluster_settings import ClusterSettings
+    from evenlag.policy.group_settings import GroupSettings
+    from evenlag.policy.loader import LoadedPolicy
+    from evenlag.publishing.hint_topic import TopicState
+
+_LOG = named_logger(__name__)
+
+LARGEST_LOAD: Final = 1_000_000
+_DIGITS: Final = 3
+_MINUTE_MS: Final = 60_000
+_LAG_COLUMNS: Final = (
+    "group_id", "topic_id", "topic", "partition", "owner_member_id", "target_member_id", "status",
+    "lag_records", "lag_bound", "arrival_rate_records_per_s", "stalled", "commit_problem", "owner_problem",
+)  # fmt: skip
+_MEMBER_COLUMNS: Final = (
+    "group_id", "member_id", "group_instance_id", "subscription", "group_state", "group_type", "assignor",
+    "subscription_error", "assignment_error", "error",
+)  # fmt: skip
+# What part of the load must be on other partitions than published; a tenth, whatever its sum is rounded to.
+MATERIAL_SHARE: Final = 0.1
+_ROUNDING: Final = 1e-9
+# Size of a record beside key and value: Kafka's record and batch headers, at most.
+_RECORD_HEADER_BYTES = 100
+# Of one transaction: whoever writes to the topic chooses how many groups have loads.
+_MAX_REMOVED = 1_000
+
+
+def measure_loads(
+    reader: LakeReader, loaded: LoadedPolicy, cluster: str, snapshot: Mapping[str, Any]
+) -> dict[str, LoadsPayload]:
+    """Build the loads of the groups that the policy publishes loads for, and that can use them."""
+    of_snapshot: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", "=", snapshot["day"]),
+        ("snapshot_id", "=", snapshot["snapshot_id"]),
+    ]
+    members = reader.read(MEMBERS, columns=_MEMBER_COLUMNS, filters=of_snapshot)
+    settings = {
+        group_id: loaded.policy.group_settings(cluster, group_id)
+        for group_id in members["group_id"].unique().to_pylist()
+    }
+    wanted = sorted(group_id for group_id, rule in settings.items() if rule.publishes_loads)
+    if not wanted:
+        return {}
+    of_groups: Filter = ("group_id", "in", wanted)
+    lag = reader.read(LAG, columns=_LAG_COLUMNS, filters=[*of_snapshot, of_groups])
+    members = reader.read(MEMBERS, columns=_MEMBER_COLUMNS, filters=[*of_snapshot, of_groups])
+    return build_loads(lag, members, settings, snapshot)
+
+
+def build_loads(
+    lag: pa.Table, members: pa.Table, settings: Mapping[str, GroupSettings], snapshot: Mapping[str, Any]
+) -> dict[str, LoadsPayload]:
+    """Build the loads of groups from their rows of a snapshot.
+
+    Returns by group id, without the groups that cannot use them.
+    """
+    batch = build_batch(lag, members)
+    found = {}
+    for number, summary in enumerate(summarize_groups(batch)):
+        group_id = batch.group_ids[number]
+        payload = _measure(batch, number, summary, settings[group_id], snapshot)
+        if payload is not None:
+            found[group_id] = payload
+    return found
+
+
+def scale_loads(load: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Scale loads so that the largest is a million, and round them to three significant digits.
+
+    Returns int64 [P]; zeros if there is no load.
+
+    Examples
+    --------
+    >>> scale_loads(np.array([0.0, 1.0, 3.0, 2048.0])).tolist()
+    [0, 488, 1460, 1000000]
+    """
+    largest = float(load.max(initial=0.0))
+    if not largest > 0:
+        return np.zeros(len(load), dtype=np.int64)
+    scaled = load / largest * LARGEST_LOAD
+    digits = np.floor(np.log10(np.maximum(scaled, 1.0))) + 1
+    unit = 10.0 ** np.maximum(digits - _DIGITS, 0)
+    rounded: NDArray[np.int64] = (np.rint(scaled / unit) * unit).astype(np.int64)
+    return rounded
+
+
+def scale_capacities(capacities: Mapping[str, float]) -> tuple[int, dict[str, int]]:
+    """Scale capacities to whole numbers: the largest is 1000 unless all are 1.
+
+    Returns the capacity of a member without a rule, and of the others by key, at least 1.
+    capacities: By member key; the capacity of a member without a rule is 1.
+
+    Examples
+    --------
+    >>> scale_capacities({"i:a": 4.0, "i:b": 1.0, "m:c": 1.0})
+    (250, {'i:a': 1000})
+    >>> scale_capacities({"m:a": 1.0})
+    (1, {})
+    """
+    if set(capacities.values()) <= {1.0}:
+        return 1, {}
+    largest = max(1.0, *capacities.values())
+
+    def scaled(capacity: float) -> int:
+        return max(1, round(MAX_CAPACITY * capacity / largest))
+
+    default = scaled(1.0)
+    return default, {key: scaled(value) for key, value in capacities.items() if scaled(value) != default}
+
+
+def _measure(
+    batch: GroupBatch,
+    number: int,
+    summary: GroupSummary,
+    settings: GroupSettings,
+    snapshot: Mapping[str, Any],
+) -> LoadsPayload | None:
+    """Loads of one group; None if it cannot use them. A fault of one group is its own."""
+    group_id = batch.group_ids[number]
+    blocker = planning_blocker(summary) or hint_blocker(summary)
+    if blocker is None and summary.state != GroupState.STABLE:
+        blocker = f"the group is {summary.state}"
+    if blocker is None and batch.row_start[number] == batch.row_start[number + 1]:
+        blocker = "the snapshot has no lag of the group"
+    if blocker is not None:
+        _LOG.info("no loads: %s", blocker, extra={"group_id": group_id})
+        return None
+    try:
+        payload = _payload(batch, number, summary, settings, snapshot)
+        payload.encode()
+    except AssignorError as error:
+        _LOG.warning("no loads: %s", error, extra={"group_id": group_id})
+        return None
+    return payload
+
+
+def _payload(
+    batch: GroupBatch,
+    number: int,
+    summary: GroupSummary,
+    settings: GroupSettings,
+    snapshot: Mapping[str, Any],
+) -> LoadsPayload:
+    rows = build_group(batch, number)
+    group = rows.group
+    load = scale_loads(member_load(settings.load, group.lag, rows.arrival_rate))
+    is_unknown = rows.is_unknown
+    if settings.load is not Load.LAG:
+        is_unknown = is_unknown | np.isnan(rows.arrival_rate)
+    first, last = batch.row_start[number : number + 2].tolist()
+    topics = slice(*batch.topic_start[number : number + 2].tolist())
+    default_capacity, capacities = scale_capacities(_capacities(group, settings))
+    measured_at_ms = round(snapshot["finished_at"].timestamp() * 1000)
+    return LoadsPayload(
+        cluster_id=snapshot["kafka_cluster_id"],
+        group_id=batch.group_ids[number],
+        snapshot_id=snapshot["snapshot_id"],
+        measured_at_ms=measured_at_ms,
+        valid_until_ms=measured_at_ms + settings.loads_valid_minutes * _MINUTE_MS,
+        loads=_by_partition(
+            rows.topic_ids,
+            batch.topic_rows[topics].tolist(),
+            batch.lag["partition"].to_numpy()[first:last],
+            load,
+            is_unknown,
+        ),
+        capacities=capacities,
+        default_capacity=default_capacity,
+        count_slack=settings.count_slack,
+        max_moves=settings.max_moves,
+        member_ids=sorted(group.member_ids) if summary.type == GroupType.CONSUMER else None,
+    )
+
+
+def _capacities(group: Group, settings: GroupSettings) -> dict[str, float]:
+    return {
+        key: settings.capacity_of(instance)
+        for key, instance in zip(member_keys(group), group.instance_ids, strict=True)
+    }
+
+
+def _by_partition(
+    topic_ids: Sequence[str],
+    topic_rows: Sequence[int],
+    partition: NDArray[np.int32],
+    load: NDArray[np.int64],
+    is_unknown: NDArray[np.bool_],
+) -> dict[str, list[int | None]]:
+    """Loads by topic and partition number; None for an unknown one, and for a partition without a row."""
+    found: dict[str, list[int | None]] = {}
+    start = 0
+    for topic_id, size in zip(topic_ids, topic_rows, strict=True):
+        rows = slice(start, start + size)
+        values = np.full(int(partition[rows].max(initial=-1)) + 1, None, dtype=object)
+        known = ~is_unknown[rows]
+        # As objects these are Python's own integers, which JSON can write.
+        values[partition[rows][known]] = load[rows][known]
+        found[topic_id] = values.tolist()
+        start += size
+    return found
+
+
+# What of loads counts whatever it changes by.
+_PARTS: Final[Mapping[str, Callable[[LoadsPayload], Any]]] = {
+    "partitions changed": lambda of: {topic: len(values) for topic, values in of.loads.items()},
+    "capacities changed": lambda of: (of.default_capacity, dict(of.capacities)),
+    "limits changed": lambda of: (of.count_slack, of.max_moves),
+    "members changed": lambda of: None if of.member_ids is None else sorted(of.member_ids),
+    "validity changed": lambda of: of.valid_until_ms - of.measured_at_ms,
+}
+
+
+def material_change(published: LoadsPayload, measured: LoadsPayload, now_ms: int) -> str | None:
+    """Return why measured loads are worth a record; None if they are not.
+
+    published, measured: The loads on the topic, and those of the newest snapshot.
+    now_ms: The time in milliseconds since the epoch.
+    """
+    if measured.measured_at_ms <= published.measured_at_ms:
+        return None
+    reason = next((text for text, part in _PARTS.items() if part(published) != part(measured)), None)
+    if reason is not None:
+        return reason
+    if now_ms >= (published.measured_at_ms + published.valid_until_ms) // 2:
+        return "half of the validity passed"
+    moved = moved_share(published.loads, measured.loads)
+    return f"{moved:.0%} of the load moved" if moved >= MATERIAL_SHARE - _ROUNDING else None
+
+
+def moved_share(
+    before: Mapping[str, Sequence[int | None]], after: Mapping[str, Sequence[int | None]]
+) -> float:
+    """Return what part of the load is on other partitions than before.
+
+    Returns half the sum of the differences of the partitions' shares: 0 to 1. It is 1 where there was no
+    load and there is one now, or the other way round.
+    before, after: Loads by topic id, of the same partitions. An unknown load counts as the mean of the
+        known ones of its topic.
+
+    Examples
+    --------
+    >>> moved_share({"t": [3, 1]}, {"t": [2, 2]})
+    0.25
+    """
+    old, new = _filled(before), _filled(after)
+    old_sum, new_sum = float(old.sum()), float(new.sum())
+    if not old_sum or not new_sum:
+        return float(old_sum != new_sum)
+    return float(np.abs(old / old_sum - new / new_sum).sum() / 2)
+
+
+def _filled(loads: Mapping[str, Sequence[int | None]]) -> NDArray[np.float64]:
+    topics = [np.array(loads[topic], dtype=np.float64) for topic in sorted(loads)]
+    for values in topics:
+        is_unknown = np.isnan(values)
+        values[is_unknown] = values[~is_unknown].mean() if (~is_unknown).any() else 0.0
+    return np.concatenate([np.zeros(0), *topics])
+
+
+@dataclass(frozen=True, slots=True)
+class LoadsReport:
+    """Result of a refresh.
+
+    refreshed, removed: Groups whose loads were written, and groups whose loads the policy no longer
+        publishes.
+    error: Why loads were not refreshed; None when they were.
+    """
+
+    refreshed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    error: str | None = None
+
+
+def refresh_loads(loaded: LoadedPolicy, cluster: str) -> LoadsReport:
+    """Publish the loads of the newest snapshot that differ materially from those on the topic.
+
+    Idempotent: a repeat with the same snapshot writes nothing.
+
+    Returns what was written. Errors are reported, not raised.
+    """
+    try:
+        return _refresh(loaded, cluster)
+    except JobError as error:
+        _LOG.warning("loads are not refreshed: %s", error)
+        return LoadsReport(error=str(error))
+
+
+def _refresh(loaded: LoadedPolicy, cluster: str) -> LoadsReport:
+    reader, settings = LakeReader(loaded.policy.lake), loaded.policy.clusters[cluster]
+    snapshot = reader.latest_snapshot(cluster)
+    if snapshot is None or not _may_have_loads(loaded, cluster, snapshot):
+        return LoadsReport()
+    measured = measure_loads(reader, loaded, cluster, snapshot)
+    withdrawn = _withdrawn_since(reader, cluster, snapshot["finished_at"], snapshot["day"])
+    measured = {group_id: payload for group_id, payload in measured.items() if group_id not in withdrawn}
+    with admin_client(settings) as client:
+        if measured:
+            ensure_hint_topic(client, settings)
+        elif settings.hint_topic not in client.list_topics():
+            return LoadsReport()
+        changes = _changes(loaded, cluster, measured, read_hint_topic(settings, measured))
+        if not changes:
+            return LoadsReport()
+        max_bytes = read_max_bytes(client, settings.hint_topic)
+        with hint_publisher(kafka_cluster_id(client), settings) as publisher:
+            # Again behind the fence: no other publisher writes from here on.
+            changes = _changes(loaded, cluster, measured, read_hint_topic(settings, measured))
+            values = _encode(settings, changes, max_bytes)
+            publisher.write_loads(values)
+    return LoadsReport(
+        refreshed=tuple(sorted(group_id for group_id, value in values.items() if value is not None)),
+        removed=tuple(sorted(group_id for group_id, value in values.items() if value is None)),
+    )
+
+
+def _may_have_loads(loaded: LoadedPolicy, cluster: str, snapshot: Mapping[str, Any]) -> bool:
+    """Whether the topic may have loads: where nothing is published, there is nothing to connect for."""
+    ceiling = loaded.policy.max_mode.rank
+    is_publishing = any(
+        min(rule.mode.rank, ceiling) >= Mode.APPROVE.rank and cluster in (rule.clusters or (cluster,))
+        for rule in loaded.policy.groups
+    )
+    return is_publishing or snapshot["hint_topic_max_bytes"] is not None
+
+
+def _withdrawn_since(reader: LakeReader, cluster: str, since: datetime, day: Any) -> set[str]:
+    """Groups whose hint and loads a person withdrew after the measurement."""
+    wanted: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", ">=", day),
+        ("action", "=", ControlAction.WITHDRAW.value),
+        ("at", ">=", since),
+    ]
+    found: set[str] = set(
+        reader.read(CONTROL_ACTIONS, columns=["group_id"], filters=wanted)["group_id"].to_pylist()
+    )
+    return found
+
+
+def _changes(
+    loaded: LoadedPolicy, cluster: str, measured: Mapping[str, LoadsPayload], state: TopicState
+) -> dict[str, LoadsPayload | None]:
+    """Loads to write by group (None: a tombstone); nothing new while all hints are stopped."""
+    now_ms = time.time_ns() // 1_000_000
+    unwanted = (
+        group_id
+        for group_id in sorted(state.other_groups(LOADS_KEY_PREFIX))
+        if not loaded.policy.group_settings(cluster, group_id).publishes_loads
+    )
+    changes: dict[str, LoadsPayload | None] = dict.fromkeys(islice(unwanted, _MAX_REMOVED))
+    if state.stopped:
+        return changes
+    for group_id, payload in measured.items():
+        if now_ms >= payload.valid_until_ms:
+            continue
+        current = state.loads.get(group_id)
+        if current is None or not current.is_fresh(now_ms):
+            # A record from the future, or one that is over, is replaced by whatever was measured.
+            reason = None if current is not None and current.payload == payload else "there are none"
+        else:
+            reason = material_change(current.payload, payload, now_ms)
+        if reason is not None:
+            _LOG.info("loads are published: %s", reason, extra={"group_id": group_id})
+            changes[group_id] = payload
+    return changes
+
+
+def _encode(
+    settings: ClusterSettings, changes: Mapping[str, LoadsPayload | None], max_bytes: int | None
+) -> dict[str, bytes | None]:
+    values: dict[str, bytes | None] = {}
+    for group_id, payload in changes.items():
+        if payload is None:
+            values[group_id] = None
+            continue
+        key = group_signing_key(settings, group_id, is_for_brokers=payload.member_ids is not None)
+        value = encode_loads(payload.encode(), group_key=key)
+        size = len(value) + len(loads_key(group_id)) + _RECORD_HEADER_BYTES
+        if max_bytes is not None and size > max_bytes:
+            reason = f"they have {size} bytes, the hint topic allows {max_bytes} per record"
+            _LOG.warning("no loads: %s", reason, extra={"group_id": group_id})
+            continue
+        values[group_id] = value
+    return values
