@@ -1,7 +1,7 @@
 """Reading the hint topic with a ``KafkaConsumer`` of kafka-python, whatever others wrote to it.
 
 The consumer is an argument, so that this module imports nothing. What it relies on of kafka-python is
-checked by ``evenlag.consumer.kafka_python.private_names``.
+checked by ``evenlag.consumer.kafka_python``.
 """
 
 from __future__ import annotations

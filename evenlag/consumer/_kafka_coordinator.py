@@ -11,18 +11,17 @@ import time
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError, RetriableError
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.util import Timer
 
-from evenlag.consumer._group_metadata import LastMembership
 from evenlag.consumer._wire_format import make_subscription
 from evenlag.consumer.events import named_logger
-from evenlag.consumer.kafka_python.finished_join import FinishedJoin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 _log = named_logger(__name__)
 PROTOCOLS = [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
@@ -339,3 +338,79 @@ def _raise_from(failed: Exception | None) -> None:
 
 def _names(pairs: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{topic}-{partition}" for topic, partition in pairs)
+
+
+class LastMembership:
+    """The last membership of one consumer, which stays in its group metadata after a loss.
+
+    coordinator, subscription: Those of the consumer; the coordinator's ``group_metadata`` is replaced.
+    has_lost_all: Returns whether the partitions were lost although the membership continues.
+    """
+
+    def __init__(self, coordinator: Any, subscription: Any, has_lost_all: Callable[[], bool]) -> None:
+        self._original = coordinator.group_metadata
+        self._subscription = subscription
+        self._has_lost_all = has_lost_all
+        self._generation, self._member_id = -1, ""
+        self._is_lost = False
+        coordinator.group_metadata = self._group_metadata
+
+    def joined(self, generation: int, member_id: str) -> None:
+        """Record the coordinator's answer to a join."""
+        if self._generation < 0:
+            self._generation = generation
+        if not self._is_lost:
+            self._member_id = member_id
+
+    def assigned(self, generation: int, member_id: str) -> None:
+        """Record an assignment: from now on the current membership is shown again."""
+        self._generation, self._member_id, self._is_lost = generation, member_id, False
+
+    def lost(self) -> None:
+        """Record that the membership ended."""
+        self._is_lost = self._is_lost or bool(self._member_id)
+
+    def _group_metadata(self) -> Any:
+        """Return the group metadata; after a loss with the last generation, which the broker refuses."""
+        current = self._original()
+        # Partitions that the application assigned itself belong to no member.
+        is_manual = self._subscription.subscription_type == SubscriptionType.USER_ASSIGNED
+        if is_manual or not (self._is_lost or self._has_lost_all()):
+            return current
+        return current._replace(generation_id=self._generation, member_id=self._member_id)
+
+
+class FinishedJoin:
+    """The result of one consumer's last join, until it is applied."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        config = coordinator.config
+        # The coordinator waits for heartbeats and, in a rebalance, for the next join.
+        self._longest_s = min(config["session_timeout_ms"], config["max_poll_interval_ms"]) / 1000
+        self._generation: Any = None
+        self._content = b""
+        self._joined_at = 0.0
+
+    def joined(self) -> None:
+        """Record that the coordinator has accepted a join: the session begins."""
+        self._joined_at = time.monotonic()
+
+    def applied(self) -> None:
+        """Record that the assignment is applied."""
+        self._generation = None
+
+    async def join(self, original: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Return the assignment of a join that has ended and is not applied yet, or else join.
+
+        The member sends no heartbeats before the assignment is applied. After the session timeout, or the
+        time limit of a rebalance, the group may have gone on without it, so it joins.
+        """
+        current = self._coordinator._generation  # noqa: SLF001  # kafka-python has no public name
+        is_current = self._generation is not None and self._generation == current
+        if is_current and time.monotonic() - self._joined_at < self._longest_s:
+            return self._content
+        self._generation = None
+        self._content = await original()
+        self._generation = self._coordinator._generation  # noqa: SLF001  # as above
+        return self._content

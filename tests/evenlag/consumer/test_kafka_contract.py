@@ -28,7 +28,7 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from evenlag.consumer import TESTED_KAFKA_PYTHON
 from evenlag.consumer._kafka_consumer import ConsumerPort, hint_partition
-from evenlag.consumer.kafka_python.private_names import (
+from evenlag.consumer.kafka_python import (
     ATTRIBUTES,
     OTHERS,
     PARAMETERS,

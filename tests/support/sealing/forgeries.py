@@ -145,7 +145,7 @@ class Edit:
         if kind == "statistics":
             return f"null_count.{column}" in _described(root / table.name)
         if self.commit is not None:
-            # Without statistics, a file is read. The column of a partition is not in it, to have another type.
+            # Without statistics, a file is read. No partition column is in it.
             return kind != "broken statistics" and (kind, column) != ("other type", "cluster")
         is_elsewhere = any(add["partitionValues"]["cluster"] != "c" for add in adds)
         return not is_elsewhere and self._is_added_seen(plan_id)

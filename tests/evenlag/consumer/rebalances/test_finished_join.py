@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.consumer.kafka_python.finished_join import FinishedJoin
+from evenlag.consumer._kafka_coordinator import FinishedJoin
 from tests.support.hints import NUM_PARTITIONS, is_settled
 from tests.support.waiting import wait_until
 

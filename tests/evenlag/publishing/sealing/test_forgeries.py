@@ -335,7 +335,7 @@ def at_some_time(
     ]
 
 
-_PROGRESS = 1_000
+_PROGRESS = 500
 APPROVED_EVENTS = ["PROPOSED", "APPROVED"]
 
 
@@ -449,7 +449,8 @@ def test_every_forgery_before_every_read(
         (waiting, ["PROPOSED"], list(waiting.plans.values())),
     ):
         forgeries = all_forgeries(TABLES if lake is answered else TABLES[:-1], events)
-        cases = every_time(forgeries, num_openings(lake, tmp_path, topic, asked))
+        openings = num_openings(lake, tmp_path, topic, asked)
+        cases = every_time(forgeries, openings)
         # In a random order: a run that is ended has seen all kinds and times.
         random.Random(36).shuffle(cases)  # noqa: S311 - not a secret
         for start in range(0, len(cases), _PROGRESS):

@@ -151,3 +151,6 @@ def _find(path: str) -> Any:
 
 def _short(path: str) -> str:
     return path.partition(":")[2]
+
+
+check_kafka_python()
