@@ -27,32 +27,19 @@ from evenlag.publishing.sealing.signed_records import decode_group_hint
 from evenlag.publishing.writing.hint_publisher import hint_publisher
 from tests.support.flood import flood
 from tests.support.hints import now_ms
-from tests.support.live_plan import LiveGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
 
     from evenlag.publishing.hint_topic import TopicState
     from evenlag.publishing.publish import PublishReport
-    from sandbox.kafka.broker import Broker
     from tests.support.fixtures.command import Evenlag
+    from tests.support.live_plan import LiveGroup
 
 pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 POISON = 2**63 - 2
 MEGABYTE = 1024 * 1024
-
-
-@pytest.fixture
-def group(
-    broker: Broker, spark: SparkSession, tmp_path: Path, unique: Callable[[str], str]
-) -> Iterator[LiveGroup]:
-    live = LiveGroup(broker, spark, tmp_path, unique, mode="auto")
-    yield live
-    live.close()
 
 
 def publish(group: LiveGroup) -> PublishReport:

@@ -14,28 +14,16 @@ import pytest
 from evenlag.errors import FencedPublisherError
 from evenlag.publishing import publish, publish_checks
 from evenlag.publishing.publish import PublishReport, publish_hints
-from tests.support.live_plan import LiveGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from types import ModuleType
 
-    from pyspark.sql import SparkSession
+    from tests.support.live_plan import LiveGroup
 
-    from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
 
 KILLED = Path(__file__).resolve().parents[2] / "support" / "killed_publish.py"
-
-
-@pytest.fixture
-def group(
-    broker: Broker, spark: SparkSession, tmp_path: Path, unique: Callable[[str], str]
-) -> Iterator[LiveGroup]:
-    live = LiveGroup(broker, spark, tmp_path, unique, mode="auto")
-    yield live
-    live.close()
 
 
 def publish_group(group: LiveGroup) -> PublishReport:

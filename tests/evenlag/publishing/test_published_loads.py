@@ -22,25 +22,14 @@ from tests.support.spark_tables import together
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
     from evenlag.publishing.loads import LoadsReport
-    from sandbox.kafka.broker import Broker
     from tests.support.fixtures.command import Evenlag
 
 pytestmark = pytest.mark.broker
-
-
-@pytest.fixture
-def group(
-    broker: Broker, spark: SparkSession, tmp_path: Path, unique: Callable[[str], str]
-) -> Iterator[LiveGroup]:
-    live = LiveGroup(broker, spark, tmp_path, unique, mode="auto")
-    yield live
-    live.close()
 
 
 class Lake:

@@ -37,7 +37,7 @@ from tests.support.lakes.snapshots import HEAD, NOW, arrow, commit, marker, memb
 from tests.support.spark_tables import together, write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -100,6 +100,17 @@ def decide(rows: SnapshotRows, root: Path) -> dict[str, int]:
     context, sealer = plan_context(loaded.text), Sealer.of(loaded.policy.clusters["c"])
     planned = plan_groups(rows, context, sealer)
     return validate_plans(rows, planned, context, NOW + timedelta(seconds=9), sealer)
+
+
+def seal_and_approve(
+    spark: SparkSession, root: Path, auto: Sequence[str], asked: Sequence[str], *, num_waiting: int
+) -> None:
+    """Decide an observed snapshot; a user approves the plans of some groups, others wait."""
+    counts = decide(snapshot(spark, root), root)
+    assert counts == {"approved": len(auto), "rejected": 0, "waiting": len(asked) + num_waiting}
+    plans = plan_ids(root)
+    for group in asked:
+        approve(root, plans[group])
 
 
 def approve(root: Path, plan_id: str) -> None:

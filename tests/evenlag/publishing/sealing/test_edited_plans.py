@@ -41,6 +41,7 @@ from tests.support.sealing.sealed_lake import (
     observe,
     plan_ids,
     policy,
+    seal_and_approve,
     snapshot,
 )
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.tables import Table
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("key")]
 
 AUTO = [f"auto-{number:02}" for number in range(64)]
 ASKED = [f"asked-{number:02}" for number in range(9)]
@@ -74,13 +75,6 @@ class Edit(NamedTuple):
     is_removed: bool = False
 
 
-@pytest.fixture(scope="module", autouse=True)
-def key() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, KEY)
-        yield
-
-
 @pytest.fixture(scope="module")
 def observed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake with a snapshot that is not decided."""
@@ -93,11 +87,7 @@ def observed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> P
 def sealed(spark: SparkSession, observed: Path) -> Path:
     """A lake of approved plans, and one that waits."""
     root = copied(observed, observed.parent / "sealed")
-    counts = decide(snapshot(spark, root), root)
-    assert counts == {"approved": len(AUTO), "rejected": 0, "waiting": len(ASKED) + 1}
-    plans = plan_ids(root)
-    for group in ASKED:
-        approve(root, plans[group])
+    seal_and_approve(spark, root, AUTO, ASKED, num_waiting=1)
     return root
 
 

@@ -47,16 +47,12 @@ from tests.support.sealing.forgeries import (
 )
 from tests.support.sealing.judged import alerts
 from tests.support.sealing.sealed_lake import (
-    KEY,
     POLICY,
     TABLES,
-    VARIABLE,
-    approve,
-    decide,
     observe,
     plan_ids,
     policy,
-    snapshot,
+    seal_and_approve,
 )
 
 if TYPE_CHECKING:
@@ -67,7 +63,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.tables import Table
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("key")]
 
 AUTO = [f"auto-{number:02}" for number in range(40)]
 ASKED = [f"asked-{number:02}" for number in range(12)]
@@ -93,22 +89,11 @@ class Outcome(NamedTuple):
     pages: dict[str, ApprovalPage]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def key() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, KEY)
-        yield
-
-
 @pytest.fixture(scope="module")
 def sealed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("sealed") / "lake"
     observe(spark, root, [*AUTO, *ASKED, *WAITING])
-    counts = decide(snapshot(spark, root), root)
-    assert counts == {"approved": len(AUTO), "rejected": 0, "waiting": len(ASKED) + len(WAITING)}
-    plans = plan_ids(root)
-    for group in ASKED:
-        approve(root, plans[group])
+    seal_and_approve(spark, root, AUTO, ASKED, num_waiting=len(WAITING))
     return root
 
 
