@@ -34,7 +34,6 @@ from evenlag.lake.read_bounds import REPEATS
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.logging_setup import log_fields, named_logger
-from evenlag.publishing.await_target import await_target_assignment
 from evenlag.publishing.eligibility import PUBLISHING_MODES, find_approved, read_publishable
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import MAX_PLAUSIBLE_SEQUENCE, is_plausible, read_hint_topic
@@ -42,6 +41,7 @@ from evenlag.publishing.loads import LoadsReport, refresh_loads
 from evenlag.publishing.plugin_memory import groups_without_room
 from evenlag.publishing.publish_checks import ExpiredPlan, HeldPlan, Plan, expire_stale
 from evenlag.publishing.rebalance_trigger.await_followers import await_followers
+from evenlag.publishing.rebalance_trigger.await_target import await_target_assignment
 from evenlag.publishing.sealing.signed_records import group_signing_key, signing_key_id
 from evenlag.publishing.sealing.verified_plans import NOT_AS_SEALED, oldest_day
 from evenlag.publishing.writing.hint_publisher import hint_publisher

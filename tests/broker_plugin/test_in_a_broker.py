@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 
 from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint, hint_key
-from evenlag.publishing.coordinator_trigger import ask_coordinator
+from evenlag.publishing.rebalance_trigger.await_target import ask_coordinator
 from tests.support.broker_plugin.fleet import PYTHON_MEMBER, Fleet
 from tests.support.broker_plugin.node import HINTS, MASTER
 from tests.support.hints import Cluster, now_ms

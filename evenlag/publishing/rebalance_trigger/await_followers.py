@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, GroupType
 from evenlag.errors import JobError
-from evenlag.kafka.connection import kafka_errors, request_limits
-from evenlag.kafka.live_groups import read_live_groups
 from evenlag.logging_setup import named_logger
-from evenlag.publishing.await_target import is_taken_up
+from evenlag.publishing.rebalance_trigger.await_target import FollowWait, is_taken_up
 from evenlag.publishing.rebalance_trigger.temporary_member import ask_group
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ _FOLLOW_S: Final = 10.0
 _LOOK_EVERY_S: Final = 1.0
 # Between the looks of the first two seconds: in this time groups of Python consumers follow.
 _FIRST_PAUSES_S: Final = (0.125, 0.125, *7 * (0.25,))
-_LEAST_LOOK_S: Final = 5.0
 _ASK_TIMEOUT_S: Final = 15.0
 
 
@@ -60,15 +57,9 @@ def await_followers(
     if not payloads:
         return {}
     ask_at = time.monotonic() + after_s
-    asking = _Asking(client, cluster, payloads, ask_at=ask_at, deadline=ask_at + timeout_s)
-    try:
-        asking.run()
-    except Exception as error:  # noqa: BLE001 - the hints are published, whatever fails here
-        _LOG.exception("groups could not be asked")
-        asking.give_up(f"unexpected {type(error).__name__}: {error}")
-    for group_id, reason in sorted(asking.reasons.items()):
-        _LOG.warning("hint not taken up so far: %s", reason, extra={"group_id": group_id})
-    return asking.reasons
+    wait = _FollowerWait(client, cluster, payloads, ask_at + timeout_s)
+    wait.ask_at = ask_at
+    return wait.finish()
 
 
 @dataclass(slots=True)
@@ -80,56 +71,40 @@ class _Progress:
     asked_at: float = field(default=float("-inf"))
 
 
-class _Asking:
-    """The groups that are left, each with the reason, and when to ask which."""
+class _FollowerWait(FollowWait):
+    """Groups whose members assign: what they own is compared with the hints."""
 
-    def __init__(
-        self,
-        client: Any,
-        cluster: ClusterSettings,
-        payloads: Mapping[str, HintPayload],
-        *,
-        ask_at: float,
-        deadline: float,
-    ) -> None:
-        self._client, self._cluster, self._payloads = client, cluster, payloads
-        self._ask_at, self._deadline = ask_at, deadline
-        self._left = {group_id: _Progress() for group_id in sorted(payloads)}
-        self.reasons = dict.fromkeys(self._left, "it was not seen to follow in time")
+    group_type = GroupType.CLASSIC
+    first_reason = "it was not seen to follow in time"
+    ask_at: float
 
     def run(self) -> None:
-        """Look at the groups and ask those that need it, until all follow or the time is over."""
+        """Read the groups and ask those that need it, until all follow or the time is over."""
+        self._left = {group_id: _Progress() for group_id in sorted(self.payloads)}
         first_pauses = iter(_FIRST_PAUSES_S)
         while True:
             due = self._look()
             if due:
                 self._ask(due)
             now = time.monotonic()
-            if not self._left or now >= self._deadline:
+            if not self._left or now >= self.deadline:
                 return
             # A group is asked only if it has looked the same for a whole second.
-            is_early = now + _LOOK_EVERY_S < self._ask_at
+            is_early = now + _LOOK_EVERY_S < self.ask_at
             time.sleep(next(first_pauses, _LOOK_EVERY_S) if is_early else _LOOK_EVERY_S)
 
     def give_up(self, reason: str) -> None:
-        """Stop waiting for all groups that are left."""
         self.reasons |= dict.fromkeys(self._left, reason)
         self._left = {}
 
     def _look(self) -> list[str]:
         """Remove the groups that follow, or never will; return those that are to be asked now."""
-        limits = request_limits(self._cluster)
-        left_s = max(_LEAST_LOOK_S, self._deadline - time.monotonic())
-        limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))
-        try:
-            with kafka_errors(self._cluster):
-                live = read_live_groups(self._client, dict.fromkeys(self._left, GroupType.CLASSIC), limits)
-        except JobError as error:
-            self.give_up(f"its members cannot be seen: {error}")
+        live = self.read_groups(self._left)
+        if live is None:
             return []
         now, due = time.monotonic(), []
         for group_id in list(self._left):
-            group, payload = live[group_id], self._payloads[group_id]
+            group, payload = live[group_id], self.payloads[group_id]
             progress = self._left[group_id]
             if is_taken_up(payload, group):
                 del self._left[group_id], self.reasons[group_id]
@@ -144,7 +119,7 @@ class _Asking:
             waits = _why_wait(payload, progress.last, group)
             if waits is not None:
                 self.reasons[group_id] = waits
-            elif now >= self._ask_at and self._is_over(progress, group, now):
+            elif now >= self.ask_at and self._is_over(progress, group, now):
                 due.append(group_id)
             progress.last = group
         return due
@@ -157,11 +132,11 @@ class _Asking:
         """Make groups rebalance; a few concurrently, because most of the time is waiting."""
 
         def ask(group_id: str) -> str | None:
-            left_s = min(_ASK_TIMEOUT_S, self._deadline - time.monotonic())
+            left_s = min(_ASK_TIMEOUT_S, self.deadline - time.monotonic())
             if left_s <= 0:
                 return self.reasons[group_id]
             try:
-                ask_group(self._client, self._cluster, group_id, timeout_s=left_s)
+                ask_group(self.client, self.cluster, group_id, timeout_s=left_s)
             except JobError as error:
                 return str(error)
             return None
@@ -196,7 +171,7 @@ def _why_never(payload: HintPayload, group: LiveGroup) -> str | None:
 def _why_wait(payload: HintPayload, last: LiveGroup | None, group: LiveGroup) -> str | None:
     """Why a group is not asked at this moment; None if it may be."""
     if group.error is not None:
-        return f"its members cannot be seen: {group.error}"
+        return f"its members cannot be read: {group.error}"
     if group.state != GroupState.STABLE:
         return f"the group is {group.state}"
     if last is None or last.state != group.state or last.held != group.held:

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import derive_broker_key
-from evenlag.publishing.coordinator_trigger import ask_coordinator
+from evenlag.publishing.rebalance_trigger.await_target import ask_coordinator
 from tests.bench.living.scale_out import least_possible, planned, publish_loads, zipf_loads
 from tests.support.broker_plugin.fleet import Fleet
 from tests.support.broker_plugin.node import HINTS, MASTER

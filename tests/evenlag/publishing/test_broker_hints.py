@@ -16,8 +16,8 @@ from evenlag.kafka.connection import librdkafka_settings
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.secrets import SecretRef
-from evenlag.publishing import await_target
-from evenlag.publishing.await_target import await_target_assignment, is_taken_up
+from evenlag.publishing.rebalance_trigger import await_target
+from evenlag.publishing.rebalance_trigger.await_target import await_target_assignment, is_taken_up
 from evenlag.publishing.sealing.signed_records import decode_group_hint, group_signing_key
 from sandbox.kafka.certificates import CertificateAuthority
 

@@ -16,6 +16,7 @@ from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing import publish
 from evenlag.publishing.publish import PublishedPlan
 from evenlag.publishing.rebalance_trigger import await_followers as module
+from evenlag.publishing.rebalance_trigger import await_target
 from evenlag.publishing.rebalance_trigger.await_followers import await_followers
 from evenlag.publishing.rebalance_trigger.temporary_member import (
     _GROUP_MAX_SIZE_REACHED,
@@ -47,7 +48,7 @@ class Groups:
     asked: list[tuple[str, float]] = field(default_factory=list)
     now: float = 0.0
 
-    def look(self, _client: object, types: Any, _limits: object) -> dict[str, LiveGroup]:
+    def look(self, _client: object, types: Any, _limits: object, _ignored: object) -> dict[str, LiveGroup]:
         assert set(types.values()) == {GroupType.CLASSIC}
         return {
             name: [group for since, group in sorted(self.at[name].items()) if since <= self.now][-1]
@@ -69,7 +70,8 @@ class Groups:
         return self.now
 
     def run(self, monkeypatch: pytest.MonkeyPatch, *, after_s: float = 15) -> dict[str, str]:
-        monkeypatch.setattr(module, "read_live_groups", self.look)
+        monkeypatch.setattr(await_target, "read_live_groups", self.look)
+        monkeypatch.setattr(await_target, "time", self)
         monkeypatch.setattr(module, "ask_group", self.ask)
         monkeypatch.setattr(module, "time", self)
         return await_followers(None, SETTINGS, dict.fromkeys(self.at, HINT), after_s=after_s)
@@ -148,7 +150,7 @@ def test_a_group_whose_coordinator_does_not_answer_is_looked_at_until_the_end(
 ) -> None:
     lost = LiveGroup("Unknown", None, None, error="NotCoordinator")
     groups = Groups({"a": {0: lost}, "b": {0: lost, 30: OTHER}})
-    assert groups.run(monkeypatch) == {"a": "its members cannot be seen: NotCoordinator"}
+    assert groups.run(monkeypatch) == {"a": "its members cannot be read: NotCoordinator"}
     assert groups.asked == [("b", 31)]
     assert groups.now == 60
 
@@ -163,7 +165,7 @@ def test_whatever_goes_wrong_is_a_reason_and_no_error(monkeypatch: pytest.Monkey
 
     groups = Groups({"a": {0: OTHER}})
     monkeypatch.setattr(groups, "look", fail)
-    assert groups.run(monkeypatch) == {"a": "its members cannot be seen: no broker answered"}
+    assert groups.run(monkeypatch) == {"a": "its members cannot be read: no broker answered"}
     assert Groups({}).run(monkeypatch) == {}
 
 
