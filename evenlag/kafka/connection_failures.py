@@ -19,6 +19,8 @@ from evenlag.kafka.request_errors import in_one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    _Table = tuple[tuple[Callable[["_Seen"], object], str, str], ...]
+
 _TIMEOUT_MS: Final = 5_000
 # OpenSSL's codes of a refused certificate (X509_V_ERR_…).
 _NOT_YET_VALID, _EXPIRED = 9, 10
@@ -92,8 +94,9 @@ def explain(
     attempt: The connection that failed; None if it is not known how far it came.
     """
     seen = _Seen(error, server, settings, attempt or _Attempt())
-    _, cause, remedy, is_refused = next(row for row in _TABLE if row[0](seen))
-    return Failure(cause.format(seen=seen), remedy.format(seen=seen), is_refused)
+    row = next(row for row in (*_REFUSALS, *_SILENCES) if row[0](seen))
+    _, cause, remedy = row
+    return Failure(cause.format(seen=seen), remedy.format(seen=seen), row in _REFUSALS)
 
 
 class _Attempt:
@@ -242,55 +245,47 @@ class _Seen:
 
 _BOOTSTRAP: Final = "correct bootstrap_servers"
 
-# The first row that matches says what happened: test, cause, remedy, whether the two refuse each other.
-_TABLE: Final[tuple[tuple[Callable[[_Seen], object], str, str, bool], ...]] = (
+# Test, cause, remedy: the first row that matches says what happened. First why the two refuse each other.
+_REFUSALS: Final[_Table] = (
     (
         lambda seen: seen.verify_code == _EXPIRED,
         "has a certificate that has expired",
         "renew the broker's certificate",
-        True,
     ),
     (
         lambda seen: seen.verify_code == _NOT_YET_VALID,
         "has a certificate that is not valid yet",
         "set the clock of this machine",
-        True,
     ),
     (
         lambda seen: seen.verify_code in _OTHER_HOST,
         "has a certificate that is not for {seen.host}",
         "write a name of the certificate in bootstrap_servers, or issue one for this name",
-        True,
     ),
     (
         lambda seen: seen.verify_code in _UNKNOWN_AUTHORITY and seen.settings.get("ssl_cafile"),
         "has a certificate that no authority in ssl_cafile ({seen.settings[ssl_cafile]}) signed",
         "put the certificate of its authority there",
-        True,
     ),
     (
         lambda seen: seen.verify_code in _UNKNOWN_AUTHORITY,
         "has a certificate that no authority of this machine signed",
         "set ssl_cafile to a file with the certificate of its authority",
-        True,
     ),
     (
         lambda seen: isinstance(seen.origin, ssl.SSLCertVerificationError),
         "has a certificate that is refused: {seen.reason}",
         "correct the broker's certificate",
-        True,
     ),
     (
         lambda seen: _ABOUT_CERTIFICATE.search(str(seen.origin)) and seen.settings.get("ssl_certfile"),
         "refuses the client's certificate, ssl_certfile ({seen.settings[ssl_certfile]})",
         "give one that has not expired and that an authority of the broker signed",
-        True,
     ),
     (
         lambda seen: _ABOUT_CERTIFICATE.search(str(seen.origin)),
         "requires a certificate of the client",
         "set ssl_certfile and ssl_keyfile, and ssl_password if the key has one",
-        True,
     ),
     (
         lambda seen: (
@@ -298,38 +293,35 @@ _TABLE: Final[tuple[tuple[Callable[[_Seen], object], str, str, bool], ...]] = (
         ),
         "refuses the login of {seen.user!r}: {seen.login_error}",
         "correct sasl_plain_username and sasl_plain_password",
-        True,
     ),
     (
         lambda seen: seen.is_kafka("SaslAuthenticationFailedError"),
         "refuses the login: {seen.login_error}",
         "correct the credentials of sasl_mechanism {seen.settings[sasl_mechanism]}",
-        True,
     ),
     (
         lambda seen: seen.is_kafka("UnsupportedSaslMechanismError"),
         "does not accept sasl_mechanism {seen.settings[sasl_mechanism]}, but {seen.mechanisms}",
         "correct sasl_mechanism",
-        True,
     ),
     (
         lambda seen: seen.is_kafka("IllegalSaslStateError"),
         "has no SASL on this port",
         "set security_protocol to {seen.without_sasl}, or use the port of its SASL listener",
-        True,
     ),
     (
         lambda seen: seen.attempt.is_initialized and not seen.has_sasl and _ENDED.search(seen.text),
         "requires a login on this port",
         "set security_protocol to {seen.with_sasl}, and sasl_mechanism",
-        True,
     ),
     (
         lambda seen: not seen.has_tls and seen.is_kafka("KafkaProtocolError"),
         "does not answer in Kafka's protocol without TLS (security_protocol is {seen.protocol})",
         "set security_protocol to {seen.with_tls}, or correct the port",
-        True,
     ),
+)
+# Then why the broker does not answer. A load balancer ends a handshake, too, while its broker is down.
+_SILENCES: Final[_Table] = (
     (
         lambda seen: (
             seen.has_tls
@@ -338,40 +330,33 @@ _TABLE: Final[tuple[tuple[Callable[[_Seen], object], str, str, bool], ...]] = (
         ),
         "ends the TLS handshake ({seen.reason})",
         "without TLS on this port, set security_protocol to {seen.without_tls}; else see the broker's log",
-        # A load balancer does the same while its broker is down.
-        False,
     ),
     (
         lambda seen: seen.attempt.has_transport and _ENDED.search(seen.text),
         "ends the connection before it answers (security_protocol is {seen.protocol})",
         "with TLS on this port, set security_protocol to {seen.with_tls}; else see the broker's log",
-        False,
     ),
     (
         lambda seen: "DNS" in seen.text or isinstance(seen.error, socket.gaierror),
         "is not found: the name {seen.host} is not known here",
         _BOOTSTRAP,
-        False,
     ),
     (
         lambda seen: seen.code == errno.ECONNREFUSED,
         "refuses connections{seen.proxy}: nothing listens on this port",
         _BOOTSTRAP + ", or start the broker",
-        False,
     ),
     (
         lambda seen: _TIMED_OUT.search(seen.text) and seen.attempt.has_transport,
         "takes connections{seen.proxy} and does not answer",
         _BOOTSTRAP + " or security_protocol, or see the broker's log",
-        False,
     ),
     (
         lambda seen: _TIMED_OUT.search(seen.text) or seen.code == errno.ETIMEDOUT,
         "does not answer{seen.proxy}",
         _BOOTSTRAP + ", or open the way to it",
-        False,
     ),
-    (lambda _: True, "cannot be used{seen.proxy}: {seen.text}", _BOOTSTRAP + " or the broker", False),
+    (lambda _: True, "cannot be used{seen.proxy}: {seen.text}", _BOOTSTRAP + " or the broker"),
 )
 
 
