@@ -20,7 +20,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -48,7 +48,7 @@ from evenlag.publishing.writing.hint_publisher import hint_publisher
 from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from assignor_core.hint import Hint
     from evenlag.enums import Mode
@@ -173,14 +173,14 @@ def _write_hints(
     """Select the plans that still apply and write their hints in one transaction."""
     settings = loaded.policy.clusters[cluster]
     state = read_hint_topic(settings, {plan["group_id"] for plan in plans})
-    found = reconcile_published(plans, state)
+    published, waiting = reconcile_published(plans, state)
     if state.stopped:
-        held = tuple(HeldPlan(plan, "all hints are stopped") for plan in found.waiting)
-        return _logged(_Written(published=found.published, held=held))
-    current = expire_stale(loaded, cluster, found.waiting, client)
+        held = tuple(HeldPlan(plan, "all hints are stopped") for plan in waiting)
+        return _logged(_Written(published=tuple(published), held=held))
+    current = expire_stale(loaded, cluster, waiting, client)
     issued_at = datetime.now(UTC)
     last_sequences = read_last_sequences(loaded.policy.lake, cluster, issued_at)
-    encoded = encode_hints(
+    hints, too_large = encode_hints(
         loaded,
         cluster,
         current.accepted,
@@ -189,17 +189,16 @@ def _write_hints(
         max_bytes=read_max_bytes(client, settings.hint_topic),
         issued_at=issued_at,
     )
-    expired = (*current.expired, *encoded.expired)
-    for hint in encoded.hints:
+    expired = (*current.expired, *too_large)
+    for hint in hints:
         if (number := last_sequences.unrecorded(hint.plan["group_id"], state)) is not None:
             _LOG.warning(_NOT_OURS, number, settings.hint_topic, extra=_log_fields(hint.plan))
-    publisher.write({hint.plan["group_id"]: hint.value for hint in encoded.hints})
-    if expired and not encoded.hints:
+    publisher.write({hint.plan["group_id"]: hint.value for hint in hints})
+    if expired and not hints:
         # Without a write, nothing has checked the fence: a fenced publisher may have judged groups that
         # already follow its successor's hints.
         publisher.check_fence()
-    published = (*found.published, *(hint.as_published() for hint in encoded.hints))
-    return _logged(_Written(published=published, expired=expired, held=current.held))
+    return _logged(_Written(published=(*published, *hints), expired=expired, held=current.held))
 
 
 def _await_groups(
@@ -242,48 +241,36 @@ def _payloads(published: Sequence[PublishedPlan], group_type: GroupType) -> dict
 
 
 def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> list[PlanEventRow]:
-    def event(plan: Plan, kind: PlanEvent, at: datetime, **details: Any) -> PlanEventRow:
-        return PlanEventRow(
-            cluster=cluster,
-            day=plan["day"],
-            snapshot_id=plan["snapshot_id"],
-            plan_id=plan["plan_id"],
-            group_id=plan["group_id"],
-            event=kind,
-            actor=actor,
-            at=at,
-            run_id=run_id,
-            **details,
-        )
+    def event(plan: Plan, kind: PlanEvent, at: datetime, reason: str | None = None) -> PlanEventRow:
+        row = {**plan, "cluster": cluster, "run_id": run_id}
+        return PlanEventRow.of_plan(row, kind, reason=reason, actor=actor, at=at)
 
     return [
         *(
-            event(
-                done.plan,
-                PlanEvent.PUBLISHED,
-                done.issued_at,
-                reason=None,
+            replace(
+                event(done.plan, PlanEvent.PUBLISHED, done.issued_at),
                 sequence=done.sequence,
                 expires_at=done.expires_at,
                 signing_key_id=done.signing_key_id,
             )
             for done in written.published
         ),
-        *(
-            event(expired.plan, PlanEvent.EXPIRED, expired.at, reason=expired.reason)
-            for expired in written.expired
-        ),
+        *(event(item.plan, PlanEvent.EXPIRED, item.at, item.reason) for item in written.expired),
     ]
 
 
 def _build_report(written: _Written, not_taken_up: Mapping[str, str], loads: LoadsReport) -> PublishReport:
     plan_ids = {done.plan["group_id"]: done.plan["plan_id"] for done in written.published}
+
+    def named(items: Iterable[ExpiredPlan | HeldPlan]) -> list[tuple[str, str, str]]:
+        return [(item.plan["group_id"], item.plan["plan_id"], item.reason) for item in items]
+
     return PublishReport(
         published=[
             (done.plan["group_id"], done.plan["plan_id"], done.sequence) for done in written.published
         ],
-        expired=[(item.plan["group_id"], item.plan["plan_id"], item.reason) for item in written.expired],
-        held=[(item.plan["group_id"], item.plan["plan_id"], item.reason) for item in written.held],
+        expired=named(written.expired),
+        held=named(written.held),
         not_taken_up=[(group_id, plan_ids[group_id], reason) for group_id, reason in not_taken_up.items()],
         loads=loads,
     )
@@ -306,11 +293,12 @@ def _log_fields(plan: Plan) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class PublishedPlan:
-    """A plan whose hint is on the topic.
+    """A plan whose hint is on the topic, or about to be written.
 
     plan: Row of ``read_publishable``.
     issued_at, expires_at: Validity of the hint, in UTC.
     signing_key_id: Id of the master key that signed it; None if it is unsigned, or an earlier try wrote it.
+    value: The record; empty if an earlier try wrote it.
     """
 
     plan: Plan
@@ -318,50 +306,7 @@ class PublishedPlan:
     issued_at: datetime
     expires_at: datetime
     signing_key_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """Plans, by whether their hint is already on the topic.
-
-    published: Plans that an earlier, killed try has published without recording it.
-    waiting: All others, in their order.
-    """
-
-    published: tuple[PublishedPlan, ...]
-    waiting: tuple[Plan, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedHint:
-    """A hint as it is written to the topic.
-
-    plan: Row of ``read_publishable``.
-    sequence, issued_at, expires_at, signing_key_id: As in :class:`PublishedPlan`.
-    """
-
-    plan: Plan
-    value: bytes
-    sequence: int
-    issued_at: datetime
-    expires_at: datetime
-    signing_key_id: str | None
-
-    def as_published(self) -> PublishedPlan:
-        """Return the plan as published, once the transaction is committed."""
-        return PublishedPlan(self.plan, self.sequence, self.issued_at, self.expires_at, self.signing_key_id)
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedHints:
-    """Result of :func:`encode_hints`.
-
-    hints: Hints to write, one per group.
-    expired: Plans whose hint exceeds the topic's record size.
-    """
-
-    hints: tuple[EncodedHint, ...]
-    expired: tuple[ExpiredPlan, ...]
+    value: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,8 +342,8 @@ class LastSequences:
         return current.sequence
 
 
-def reconcile_published(plans: Sequence[Plan], state: TopicState) -> Reconciled:
-    """Find the plans whose hint is already on the topic: an earlier try was killed before its events."""
+def reconcile_published(plans: Sequence[Plan], state: TopicState) -> tuple[list[PublishedPlan], list[Plan]]:
+    """Separate the plans whose hint is already on the topic: an earlier try was killed before its events."""
     published: list[PublishedPlan] = []
     waiting: list[Plan] = []
     now_ms = _to_ms(datetime.now(UTC))
@@ -409,7 +354,7 @@ def reconcile_published(plans: Sequence[Plan], state: TopicState) -> Reconciled:
         else:
             issued_at, expires_at = _from_ms(hint.issued_at_ms), _from_ms(hint.expires_at_ms)
             published.append(PublishedPlan(plan, hint.sequence, issued_at, expires_at))
-    return Reconciled(tuple(published), tuple(waiting))
+    return published, waiting
 
 
 def encode_hints(
@@ -421,7 +366,7 @@ def encode_hints(
     last_sequences: LastSequences,
     max_bytes: int | None,
     issued_at: datetime,
-) -> EncodedHints:
+) -> tuple[list[PublishedPlan], list[ExpiredPlan]]:
     """Encode and sign the hints of plans; a hint that exceeds the topic's record size expires its plan.
 
     plans: Plans to publish, one per group.
@@ -429,7 +374,7 @@ def encode_hints(
     """
     settings = loaded.policy.clusters[cluster]
     signer = signing_key_id(settings)
-    hints: list[EncodedHint] = []
+    hints: list[PublishedPlan] = []
     expired: list[ExpiredPlan] = []
     for plan in plans:
         group_id = plan["group_id"]
@@ -451,8 +396,8 @@ def encode_hints(
             reason = f"the hint has {size} bytes, the hint topic allows {max_bytes} per record"
             expired.append(ExpiredPlan(plan, reason, datetime.now(UTC)))
         else:
-            hints.append(EncodedHint(plan, value, sequence, at, expires_at, signer))
-    return EncodedHints(tuple(hints), tuple(expired))
+            hints.append(PublishedPlan(plan, sequence, at, expires_at, signer, value))
+    return hints, expired
 
 
 def read_last_sequences(lake: str, cluster: str, now: datetime) -> LastSequences:

@@ -104,6 +104,9 @@ def test_one_plan_comes_with_its_events_in_order_its_gates_and_its_moves(
     }
     shown = evenlag("plans", REJECTED_PLAN, "--lake", lake).stdout
     assert "NO" in shown
+    # Whoever writes the lake wrote these rows: without the key, nobody knows whether they are as sealed.
+    assert "Not verified: no policy of this lake and cluster is given" in " ".join(shown.split())
+    assert content["verified"] is None
     assert "790" in shown
 
 

@@ -28,6 +28,7 @@ from evenlag.publishing.answers.actors import Actor
 from evenlag.publishing.approvals import record_answer
 from evenlag.publishing.eligibility import read_publishable
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.sealing.verified_plans import seal_state
 from evenlag.publishing.waiting_plans import EditedPlanError
 from tests.support.lakes.snapshots import NOW
 from tests.support.sealing.attacker import edit
@@ -155,6 +156,27 @@ def test_no_plan_of_which_one_column_of_one_row_was_edited_is_published(sealed: 
             assert reasons[plans[group]] is None, group
             assert group not in reported
         num_judged += len(applied)
+
+
+def test_who_looks_at_one_plan_is_told_whether_it_is_as_it_was_sealed(
+    sealed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, edited = copied(sealed, tmp_path), plan_ids(sealed)[AUTO[1]]
+
+    def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [row | {"moves": 0} if row["plan_id"] == edited else row for row in rows]
+
+    edit(root, PLANS, change)
+    reader, loaded = LakeReader(str(root)), policy(root)
+    heads = {row["plan_id"]: row for row in reader.read(PLANS).to_pylist()}
+    sound = heads[plan_ids(sealed)[AUTO[0]]]
+    assert seal_state(loaded, reader, sound) == (True, "its rows are as they were sealed")
+    is_sealed, reason = seal_state(loaded, reader, heads[edited])
+    assert (is_sealed, "its row of plans was edited" in reason) == (False, True)
+    assert seal_state(None, reader, sound)[0] is None
+    assert seal_state(policy(sealed), reader, sound)[0] is None
+    monkeypatch.delenv(VARIABLE)
+    assert seal_state(loaded, reader, sound)[0] is None
 
 
 def test_a_plan_of_which_a_row_is_missing_or_was_taken_from_another_plan_is_not_published(
