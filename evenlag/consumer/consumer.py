@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import re
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer
 
-from evenlag.consumer._kafka_consumer import ConsumerPort
+from evenlag.consumer._kafka_consumer import ConsumerPort, add_metric
 from evenlag.consumer.assignor import HintAssignor
 from evenlag.consumer.cache import HintCache
-from evenlag.consumer.events import Reason
-from evenlag.consumer.hint_metrics import register_metrics
+from evenlag.consumer.events import IGNORED, Reason
 from evenlag.consumer.processed_offsets import ProcessedOffsets
 from evenlag.consumer.rejoin_requests import RejoinRequests
 from evenlag.consumer.watcher import DEFAULT_HINT_TOPIC, HintWatcher
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from evenlag.consumer.events import HintEvent
 
-
 _SYNC_S_PER_MEMBER = 0.01
 _SYNC_S_AT_LEAST = 0.05
+METRICS_GROUP = "consumer-hint-metrics"
+_UNKNOWN = -1.0
 
 
 class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships no types
@@ -100,7 +101,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         self.hint_watcher = HintWatcher(
             self.hint_cache, self.config, topic=hint_topic, on_tick=self._maybe_ask
         )
-        register_metrics(self, self.hint_cache, self.hint_watcher)
+        _register_metrics(self, self.hint_cache, self.hint_watcher)
         if topics:
             self.subscribe(topics=topics, listener=listener)
         self.hint_watcher.start()
@@ -185,3 +186,46 @@ def hinted_consumer(
 def _strip_flags(pattern: str) -> str:
     """Remove flags at the start of a pattern: the compiled flags have them, and elsewhere they fail."""
     return re.sub(r"^\(\?[aiLmsux]+\)", "", pattern)
+
+
+def _register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher) -> None:
+    """Add the hint metrics to a consumer's; does nothing if its metrics are disabled.
+
+    ``hint-<reason>-total`` counts each `Reason` (lower case, with hyphens): ``hint-followed-total``, or
+    ``hint-asked-total``, the rebalances that this member requested. ``hint-ignored-total`` sums the reasons
+    for which a hint was not followed. ``hint-cache-age-seconds`` is the time since the watcher last verified
+    that it has read all hints (-1: never). ``hint-sequence`` is the sequence of the current hint (-1: none).
+    ``hint-loads-age-seconds`` is the time since the current loads were measured (-1: none).
+    """
+
+    def count_of(*reasons: Reason) -> float:
+        counts = cache.counts
+        return float(sum(counts.get(reason, 0) for reason in reasons))
+
+    def sequence() -> float:
+        hint = cache.view.usable_hint
+        return _UNKNOWN if hint is None else float(hint.sequence)
+
+    def loads_age_s() -> float:
+        loads = cache.view.usable_loads
+        return _UNKNOWN if loads is None else max(0.0, time.time() - loads.payload.measured_at_ms / 1000)
+
+    def cache_age_s() -> float:
+        return _UNKNOWN if watcher.age_s is None else watcher.age_s
+
+    gauges: list[tuple[str, str, Callable[[], float]]] = [
+        (
+            f"{reason.lower().replace('_', '-')}-total",
+            f"How often {reason} was noted",
+            partial(count_of, reason),
+        )
+        for reason in Reason
+    ]
+    gauges += [
+        ("ignored-total", "Hints not followed, for any reason", partial(count_of, *IGNORED)),
+        ("cache-age-seconds", "Time since the hint topic was last known to be read to its end", cache_age_s),
+        ("sequence", "The sequence of the hint that counts", sequence),
+        ("loads-age-seconds", "Time since the current loads were measured", loads_age_s),
+    ]
+    for name, description, measure in gauges:
+        add_metric(consumer, METRICS_GROUP, f"hint-{name}", description, measure)

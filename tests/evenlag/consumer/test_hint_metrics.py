@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from evenlag.consumer import HintCache, Reason
-from evenlag.consumer.hint_metrics import GROUP, register_metrics
+from evenlag.consumer.consumer import METRICS_GROUP, _register_metrics
 from evenlag.consumer.watcher import HintWatcher
 from tests.evenlag.consumer.test_record_marks import loads
 
@@ -19,12 +19,12 @@ def test_what_was_noted_shows_among_the_consumers_metrics(
 ) -> None:
     consumer, cache = offline_consumer(), HintCache("g")
     watcher = HintWatcher(cache, {})
-    register_metrics(consumer, cache, watcher)
+    _register_metrics(consumer, cache, watcher)
     cache.note(Reason.FOLLOWED, "plan")
     cache.note(Reason.ASKED, "plan")
     cache.note(Reason.FINGERPRINT, "plan")
     cache.apply_hint(b"no hint")
-    shown = consumer.metrics()[GROUP]
+    shown = consumer.metrics()[METRICS_GROUP]
     assert shown["hint-followed-total"] == 1
     assert shown["hint-asked-total"] == 1
     assert shown["hint-malformed-total"] == 1
@@ -33,13 +33,13 @@ def test_what_was_noted_shows_among_the_consumers_metrics(
     assert shown["hint-sequence"] == -1
     assert shown["hint-loads-age-seconds"] == -1
     cache.apply_loads(loads(time.time_ns() // 1_000_000 - 5_000))
-    assert 5 <= consumer.metrics()[GROUP]["hint-loads-age-seconds"] < 60
+    assert 5 <= consumer.metrics()[METRICS_GROUP]["hint-loads-age-seconds"] < 60
     watcher._has_read = True
-    assert 0 <= consumer.metrics()[GROUP]["hint-cache-age-seconds"] < 60
+    assert 0 <= consumer.metrics()[METRICS_GROUP]["hint-cache-age-seconds"] < 60
     assert {f"hint-{reason.value.lower().replace('_', '-')}-total" for reason in Reason} <= set(shown)
 
 
 def test_a_consumer_without_metrics_works_without(offline_consumer: Callable[..., Any]) -> None:
     consumer, cache = offline_consumer(metrics_enabled=False), HintCache("g")
-    register_metrics(consumer, cache, HintWatcher(cache, {}))
+    _register_metrics(consumer, cache, HintWatcher(cache, {}))
     assert consumer.metrics() is None
