@@ -44,7 +44,7 @@ from spark_jobs.runtime.cached_frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.plan_frames import build_plans, plan_here, select_assignments, shared_values
+from spark_jobs.transforms.plan_frames import build_plans, plan_in_driver, select_assignments, shared_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 _LOG = named_logger(__name__)
 # Up to so many rows of lag the driver plans the groups itself: a Spark job takes longer to start, above all
 # the first one of a session, which also starts Python workers.
-_MAX_ROWS_HERE: Final = 5_000
+_MAX_DRIVER_ROWS: Final = 5_000
 # Partitions of plans that the driver has at once, of a large snapshot.
 _PARTITIONS_PER_PART: Final = 500_000
 _MOST_FAILURES: Final = 100
@@ -224,8 +224,8 @@ def _plan(
     """Return rows of ``PLANNED``, and what reads the partitions of some plans."""
     if rows.is_small:
         lag, members = rows.rows(LAG), rows.rows(MEMBERS)
-        if lag.num_rows <= _MAX_ROWS_HERE:
-            planned = plan_here(lag, members, context)
+        if lag.num_rows <= _MAX_DRIVER_ROWS:
+            planned = plan_in_driver(lag, members, context)
         else:
             frame = build_plans(rows.frame(LAG), rows.frame(MEMBERS), context)
             planned = to_contract(frame.toArrow(), PLANNED)

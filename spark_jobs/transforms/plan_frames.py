@@ -85,7 +85,7 @@ def build_plans(
     return together.mapInArrow(plan, schema=PLANNED.ddl)
 
 
-def plan_here(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
+def plan_in_driver(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
     """Plan every group whose mode is not ``observe`` in this process, without Spark.
 
     Returns the rows of :func:`build_plans`, ordered by group.

@@ -101,7 +101,7 @@ def test_a_snapshot_that_is_not_kept_gives_the_same_rows(
 
     # A snapshot that is kept, and has more rows than the driver plans itself.
     monkeypatch.setattr(snapshot_reader, "MAX_DRIVER_ROWS", 10_000)
-    monkeypatch.setattr(plan_groups, "_MAX_ROWS_HERE", 3)
+    monkeypatch.setattr(plan_groups, "_MAX_DRIVER_ROWS", 3)
     lake = Lake(spark, str(tmp_path / "medium"))
     plan_groups.plan_groups(write_snapshot(lake, FIRST, {}, is_kept=True), plan_context(POLICY))
     for table in (DECISIONS, PLANS, PLAN_ASSIGNMENTS):

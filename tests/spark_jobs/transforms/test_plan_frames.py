@@ -16,7 +16,7 @@ from spark_jobs.runtime.session import sized_session
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.plan_frames import build_plans, plan_here, select_assignments, shared_values
+from spark_jobs.transforms.plan_frames import build_plans, plan_in_driver, select_assignments, shared_values
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, arrow, frame, member, plan_context
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def test_plans_made_in_the_driver_are_those_of_spark(spark: SparkSession) -> Non
         member(None, group="empty", topics=None, group_state="Empty"),
     ]
     by_spark = build_plans(frame(spark, LAG, lags), frame(spark, MEMBERS, members), context())
-    here = plan_here(arrow(LAG, lags), arrow(MEMBERS, members), context())
+    here = plan_in_driver(arrow(LAG, lags), arrow(MEMBERS, members), context())
     expected = to_contract(by_spark.toArrow(), PLANNED).sort_by("group_id")
     assert here.schema == expected.schema
     assert [name for name in here["group_id"].to_pylist() if name != "watched"] == here[
