@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evenlag.errors import NothingThereError, UsageError
+from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeRe
     if reader.paths.is_local and reader.paths.local_root.is_file():
         raise UsageError(f"the lake {root} is a file: name the folder of the tables")
     if not reader.exists(SNAPSHOTS):
-        raise NothingThereError(
+        raise NotFoundError(
             f"the lake {root} has no snapshot yet: run a cycle first (evenlag run --bootstrap-servers "
             "HOST:PORT), or name another lake with --lake or --config"
         )
@@ -96,7 +96,7 @@ def find_cluster(reader: LakeReader, cluster: str | None) -> str:
     if cluster is None:
         return only_cluster(names)
     if cluster not in names:
-        raise NothingThereError(f"the lake has no cluster {cluster!r}{did_you_mean(cluster, names)}")
+        raise NotFoundError(f"the lake has no cluster {cluster!r}{did_you_mean(cluster, names)}")
     return cluster
 
 
@@ -104,7 +104,7 @@ def only_cluster(names: Iterable[str]) -> str:
     """Return the name of the only cluster."""
     found = sorted(names)
     if not found:
-        raise NothingThereError("there is no cluster yet: run a cycle first (evenlag run)")
+        raise NotFoundError("there is no cluster yet: run a cycle first (evenlag run)")
     if len(found) != 1:
         raise UsageError(f"there are {len(found)} clusters, name one with --cluster: {', '.join(found)}")
     return found[0]

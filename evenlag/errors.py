@@ -31,7 +31,7 @@ class UsageError(JobError):
     exit_code = 2
 
 
-class NothingThereError(JobError):
+class NotFoundError(JobError):
     """Raised when the lake has nothing that a question asks for."""
 
     exit_code = 4

@@ -79,7 +79,7 @@ class DagPolicy:
     """Path of the policy file, and the settings that the DAGs need.
 
     path: Absolute path: a Spark driver has another working directory than the DAG processor.
-    asking_clusters: Clusters for which a rule of mode ``approve`` applies.
+    approval_clusters: Clusters for which a rule of mode ``approve`` applies.
     data_docs: Folder of the Data Docs; None for none.
     audit_schedule, maintenance_schedule: Cron expressions of the audit and of maintenance; None for manual
         runs only.
@@ -88,7 +88,7 @@ class DagPolicy:
 
     path: Path
     clusters: Mapping[str, ClusterSettings]
-    asking_clusters: frozenset[str]
+    approval_clusters: frozenset[str]
     data_docs: str | None
     audit_schedule: str | None
     maintenance_schedule: str | None
@@ -114,12 +114,12 @@ def read_dag_policy(given: Path | None = None) -> DagPolicy:
             f"{error}\nThere are no DAGs of evenlag until this is fixed. {source}"
             f"Check it with: evenlag policy check {path}"
         ) from None
-    asking = [rule.clusters or policy.clusters for rule in policy.groups if rule.mode is Mode.APPROVE]
-    asking_clusters = frozenset(name for names in asking for name in names)
+    approving = [rule.clusters or policy.clusters for rule in policy.groups if rule.mode is Mode.APPROVE]
+    approval_clusters = frozenset(name for names in approving for name in names)
     return DagPolicy(
         path,
         policy.clusters,
-        asking_clusters,
+        approval_clusters,
         policy.data_docs,
         policy.audit_schedule,
         policy.maintenance.schedule,
@@ -257,7 +257,7 @@ def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: DagPolicy, op
     # of its last tasks: completed fails with publish, so a failed run stays failed if report succeeds.
     completed = EmptyOperator(task_id="completed", execution_timeout=PUBLISH_TIMEOUT)
     observe >> decide >> published >> [tasks.report(str(config), cluster, prefix), completed]
-    if cluster in policy.asking_clusters:
+    if cluster in policy.approval_clusters:
         waiting = tasks.find_waiting(str(config), cluster)
         TriggerDagRunOperator.partial(
             task_id="ask",

@@ -67,7 +67,7 @@ def member_key(member: Mapping[str, Any]) -> str:
     return f"i:{instance}" if instance is not None else f"m:{member['member_id']}"
 
 
-def judge_hints(
+def hint_verdicts(
     period: AuditedPeriod, hints: Sequence[Hint], rebalances: Iterable[Mapping[str, Any]] = ()
 ) -> list[dict[str, Any]]:
     """Determine for each hint whether its group applied it, and from when to when.
@@ -80,10 +80,10 @@ def judge_hints(
     (it ended between the two), the snapshot ids of these, and ``left_because``.
     """
     causes = {(each["group_id"], each["snapshot_id"]): each["causes"] for each in rebalances}
-    return [_judge(period, hint, causes) for hint in hints]
+    return [_hint_verdict(period, hint, causes) for hint in hints]
 
 
-def _judge(
+def _hint_verdict(
     period: AuditedPeriod, hint: Hint, causes: Mapping[tuple[str, str], Sequence[str]]
 ) -> dict[str, Any]:
     import numpy as np

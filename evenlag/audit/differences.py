@@ -18,7 +18,7 @@ from evenlag.audit.owners import (
 )
 from evenlag.audit.rebalances import compare_members
 from evenlag.enums import OwnershipState
-from evenlag.errors import NothingThereError
+from evenlag.errors import NotFoundError
 from evenlag.formatting import moment
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class _End:
     def __init__(self, period: AuditedPeriod, at: datetime) -> None:
         self.around: Around = snapshots_around(period, at)
         if self.around.before is None:
-            raise NothingThereError(f"no snapshot that had ended by {moment(at)} is in the audit")
+            raise NotFoundError(f"no snapshot that had ended by {moment(at)} is in the audit")
         self.first, self.last = self.around.edges()
         self.rows: Mapping[Partition, list[dict[str, Any]]] = by_partition(
             overlapping(period.ownership, self.first, self.last)
@@ -103,7 +103,7 @@ def diff(period: AuditedPeriod, since: datetime, until: datetime) -> list[dict[s
     ends = _End(period, since), _End(period, until)
     newest = pc.max(period.snapshots["finished_at"]).as_py()
     if since > newest:
-        raise NothingThereError(
+        raise NotFoundError(
             f"no snapshot after {moment(since)} is in the audit: the newest ended at {moment(newest)}"
         )
     alive = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.enums import Certainty
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
-from evenlag.errors import NothingThereError
+from evenlag.errors import NotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,7 +61,7 @@ class Around:
         """Return the first and the last position."""
         places = [place for place in (self.before, *self.during, self.after) if place is not None]
         if not places:
-            raise NothingThereError("there is no snapshot at all")
+            raise NotFoundError("there is no snapshot at all")
         return places[0], places[-1]
 
 

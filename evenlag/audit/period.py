@@ -7,7 +7,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.interval_merge import join_days
-from evenlag.errors import LakeError, NothingThereError, UsageError
+from evenlag.errors import LakeError, NotFoundError, UsageError
 from evenlag.formatting import did_you_mean, moment
 from evenlag.queries.lag import CLIENT_COLUMNS, client_names
 
@@ -139,7 +139,7 @@ def read_period(
     of_cluster: list[Filter] = [("cluster", "=", cluster)]
     newest = reader.read_newest(AUDITED_SNAPSHOTS, "started_at", filters=of_cluster)
     if newest.num_rows == 0:
-        raise NothingThereError(
+        raise NotFoundError(
             f"the audit of {cluster} has not run yet: evenlag audit build --cluster {cluster} --lake "
             f"{reader.paths.root}, or Airflow's DAG assignment_audit"
         )
@@ -157,7 +157,7 @@ def read_period(
     of_group: list[Filter] = [] if group_id is None else [("group_id", "=", group_id)]
     memberships = reader.read(MEMBERSHIPS, filters=filters + of_group)
     if group_id is not None and memberships.num_rows == 0:
-        raise NothingThereError(_no_such_group(reader, cluster, group_id, filters))
+        raise NotFoundError(_no_such_group(reader, cluster, group_id, filters))
     ownership = reader.read(OWNERSHIP, filters=filters + of_group)
     for table in (memberships, ownership):
         _check_basis(table, snapshots)
@@ -186,7 +186,7 @@ def require_snapshots(period: AuditedPeriod) -> None:
         return
     asked = f"from {moment(period.since)} to {moment(period.until)}"
     if period.num_unaudited:
-        raise NothingThereError(
+        raise NotFoundError(
             f"the {period.num_unaudited} snapshots of {period.cluster} {asked} are not in the audit yet: "
             "evenlag audit build"
         )
@@ -194,7 +194,7 @@ def require_snapshots(period: AuditedPeriod) -> None:
     later = pc.min(started.filter(pc.greater(started, period.until))).as_py()
     beside = [f"the last before it ended at {moment(earlier)}"] if earlier else []
     beside += [f"the first after it began at {moment(later)}"] if later else []
-    raise NothingThereError(f"no snapshot of {period.cluster} was taken {asked}: {', '.join(beside)}")
+    raise NotFoundError(f"no snapshot of {period.cluster} was taken {asked}: {', '.join(beside)}")
 
 
 def _days_of(reader: LakeReader, cluster: str, since: datetime, until: datetime) -> tuple[date, date]:
@@ -204,7 +204,7 @@ def _days_of(reader: LakeReader, cluster: str, since: datetime, until: datetime)
     first = _edge(reader, cluster, "finished_at", before) or _edge(reader, cluster, "day", is_oldest=True)
     last = _edge(reader, cluster, "started_at", after, is_oldest=True) or _edge(reader, cluster, "day")
     if first is None or last is None:
-        raise NothingThereError(f"the audit of {cluster} has no snapshot")
+        raise NotFoundError(f"the audit of {cluster} has no snapshot")
     return first, last
 
 

@@ -22,7 +22,7 @@ from evenlag.cli.options import (
     RemoteOption,
 )
 from evenlag.context import find_cluster, find_lake
-from evenlag.errors import NothingThereError
+from evenlag.errors import NotFoundError
 from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def adherence(
     as_json: JsonOption = False,
 ) -> None:
     """Show whether and when groups owned the partitions that their hints assigned."""
-    from evenlag.audit.adherence import hint_finder, judge_hints
+    from evenlag.audit.adherence import hint_finder, hint_verdicts
     from evenlag.audit.published_hints import read_hints
     from evenlag.audit.rebalances import find_rebalances
     from evenlag.cli.tables.audit import adherence_table
@@ -240,9 +240,9 @@ def adherence(
     reader, period = _read((lake, config, cluster), (since, until), group)
     hints = read_hints(reader, period)
     rebalances, _ = find_rebalances(period, find_hint=hint_finder(hints))
-    rows = judge_hints(period, hints, rebalances)
+    rows = hint_verdicts(period, hints, rebalances)
     if not rows:
-        raise NothingThereError(
+        raise NotFoundError(
             f"no hint was published on {period.cluster} in that period: evenlag plans shows why"
         )
     if _answer(period, rows, export, as_json=as_json, hints=rows):
@@ -306,7 +306,7 @@ def _check_partitions(
     """Filter the partitions of a group by topic and number."""
     topics = {row["topic"] for row in rows}
     if topic is not None and topic not in topics:
-        raise NothingThereError(
+        raise NotFoundError(
             f"the group {group!r} has no topic {topic!r} at that moment{did_you_mean(topic, topics)}"
         )
     of_topic = [row for row in rows if topic in {None, row["topic"]}]
@@ -316,5 +316,5 @@ def _check_partitions(
         what = f"the group {group!r} has no partition {partition:,}"
         where = "" if topic is None else f" of {topic!r}"
         known = "no partition at all" if highest is None else f"the highest is {highest:,}"
-        raise NothingThereError(f"{what}{where} at that moment; {known}")
+        raise NotFoundError(f"{what}{where} at that moment; {known}")
     return found

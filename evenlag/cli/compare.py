@@ -23,7 +23,7 @@ from evenlag.cli.options import (
 from evenlag.cli.tables.comparison import notes, policies_table
 from evenlag.cli.tables.layout import Table
 from evenlag.context import find_cluster, find_lake, find_policy, only_cluster
-from evenlag.errors import NothingThereError, UsageError
+from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import did_you_mean, number
 from evenlag.queries.comparisons import (
     By,
@@ -75,7 +75,7 @@ def show(
     name = find_cluster(reader, cluster)
     replays = read_replays(reader, name, since=since, until=until, group=group, is_continuous=continuous)
     if not replays:
-        raise NothingThereError(_nothing(reader, name, group, is_continuous=continuous))
+        raise NotFoundError(_nothing(reader, name, group, is_continuous=continuous))
     answers = [
         _answer(reader, name, replays, (since, until, chosen), by.value, is_continuous=continuous)
         for chosen in (sorted({row["group_id"] for row in replays}) if per_group else [group])

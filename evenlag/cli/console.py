@@ -90,6 +90,15 @@ def print_line(stream: IO[str], line: str) -> None:
     stream.flush()
 
 
+def is_confirmed(question: str) -> bool:
+    """Ask on stderr and read a line of stdin: only ``y`` and ``yes`` confirm."""
+    print_line(sys.stderr, f"{question} [y/N]")
+    try:
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    except UnicodeDecodeError:
+        return False
+
+
 def print_json(value: Any, *, is_line: bool = False) -> None:
     """Print JSON on standard output; an iterator as a list, while it makes its values.
 

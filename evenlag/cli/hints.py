@@ -14,14 +14,14 @@ from rich.text import Text
 from assignor_core.hint import GROUP_KEY_PREFIX
 from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, find_target
-from evenlag.cli.console import console, print_error, print_json
+from evenlag.cli.console import console, is_confirmed, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import ActorOption, ClusterOption, ConfigOption, JsonOption, ReasonOption
 from evenlag.cli.tables.layout import Column, Table, filled_table, numbers
 from evenlag.cli.tables.plan_tables import SHORT_ID
 from evenlag.context import acting_person
-from evenlag.errors import JobError, NothingThereError
+from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import did_you_mean, duration, moment, number
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ def hints(
     settings = target.settings
     state = read_hint_topic(settings, None if group is None else {group})
     if not state.exists:
-        raise NothingThereError(
+        raise NotFoundError(
             f"{target.name} has no topic {settings.hint_topic}: nothing has been published there yet"
         )
     if group is not None and group not in state.hints and group not in state.loads:
         names = state.other_groups(GROUP_KEY_PREFIX)
         why = f": {state.unreadable[group]}" if group in state.unreadable else did_you_mean(group, names)
-        raise NothingThereError(f"there is no hint for the group {group!r} that can be read{why}")
+        raise NotFoundError(f"there is no hint for the group {group!r} that can be read{why}")
     hint = state.hints.get(group) if group is not None else None
     clients = client_ids(target, hint) if hint else None
     topics = topic_names(target, hint) if hint else None
@@ -509,7 +509,7 @@ def purge(
     found = read_hint_topic(target.settings, ()).foreign
     what = f"{number(found.num_keys)} keys with {number(found.num_bytes)} bytes"
     if found.num_keys:
-        if not yes and not typer.confirm(f"Remove {what} from {topic}? It cannot be undone."):
+        if not yes and not is_confirmed(f"Remove {what} from {topic}? It cannot be undone."):
             raise typer.Exit(1)
         purge_foreign(target.loaded, target.name, actor=who, reason=why)
     if as_json:

@@ -34,7 +34,7 @@ from evenlag.cli.tables.lag import (
 )
 from evenlag.cli.tables.layout import Column, filled_table, numbers
 from evenlag.context import find_cluster, find_lake
-from evenlag.errors import NothingThereError, UsageError
+from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import bounded, did_you_mean, moment, number
 from evenlag.queries.lag import (
     CLIENT_COLUMNS,
@@ -163,7 +163,7 @@ def _show_snapshot(
     name = find_cluster(reader, cluster)
     snapshot = reader.latest_snapshot(name)
     if snapshot is None:
-        raise NothingThereError(f"there is no snapshot of {name} yet: run a cycle first (evenlag run)")
+        raise NotFoundError(f"there is no snapshot of {name} yet: run a cycle first (evenlag run)")
     of_snapshot: list[Filter] = [
         ("cluster", "=", name),
         ("day", "=", snapshot["day"]),
@@ -182,7 +182,7 @@ def _show_snapshot(
         return
     groups = sorted({*rows["group_id"].to_pylist(), *members["group_id"].to_pylist()})
     if group not in groups:
-        raise NothingThereError(
+        raise NotFoundError(
             f"the snapshot read at {moment(head['read_at'])} has no group {group!r}"
             f"{did_you_mean(group, groups)}"
         )

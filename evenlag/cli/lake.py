@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenlag.cli.console import console, print_json, status_text
+from evenlag.cli.console import console, is_confirmed, print_json, status_text
 from evenlag.cli.job_runner import JobFailedError, job_arguments, job_result
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, RemoteOption
 from evenlag.cli.tables.layout import Column, filled_table, numbers
@@ -139,7 +139,7 @@ def erase(
     if _policy(config) is None:
         raise UsageError("erasure needs a policy: name the file with --config")
     what = f"the group {group!r}" if group is not None else f"the member {member!r}"
-    if not (dry_run or yes) and not typer.confirm(f"Erase {what} from all tables? It cannot be undone."):
+    if not (dry_run or yes) and not is_confirmed(f"Erase {what} from all tables? It cannot be undone."):
         raise typer.Exit(1)
     name = _checked_cluster(config, cluster)
     arguments = job_arguments(group=group, member=member, config=config, cluster=name, dry_run=dry_run)

@@ -27,7 +27,7 @@ from evenlag.cli.options import (
 from evenlag.cli.plans import the_plan
 from evenlag.cli.tables.plan_tables import SHORT_ID
 from evenlag.enums import CommandApprovals, PlanEvent
-from evenlag.errors import JobError, NothingThereError, UsageError
+from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.formatting import answered_by
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _answer_in_airflow(
     check_waiting(target.loaded, found)
     request = found.request
     if request is None:
-        raise NothingThereError(
+        raise NotFoundError(
             f"Airflow was not asked about plan {plan_id[:SHORT_ID]}: see the DAG lag_rebalance of "
             f"{target.name}, tasks find_waiting and ask"
         )

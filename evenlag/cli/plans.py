@@ -14,7 +14,7 @@ from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOpt
 from evenlag.cli.tables.layout import Table
 from evenlag.cli.tables.plan_tables import SHORT_ID, gate_values, measures_table, move_table, plan_table
 from evenlag.context import find_cluster, find_lake, find_policy
-from evenlag.errors import NothingThereError, UsageError
+from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import (
     answered_by,
     did_you_mean,
@@ -75,7 +75,7 @@ def plans(
             raise UsageError("--days and --limit go with the list of plans, not with one PLAN")
         found = the_plan(reader, name, plan_id)
         if group not in {None, found["group_id"]}:
-            raise NothingThereError(
+            raise NotFoundError(
                 f"plan {found['plan_id'][:SHORT_ID]} belongs to the group {found['group_id']!r}, "
                 f"not {group!r}"
             )
@@ -89,7 +89,7 @@ def plans(
     rows = plan_rows(reader, name, group=group, days=days)
     without = groups_without_plan(reader, name, group=group)
     if not rows and not without:
-        raise NothingThereError(_nothing(reader, name, group, days))
+        raise NotFoundError(_nothing(reader, name, group, days))
     if as_json:
         print_json({"cluster": name, "plans": rows[:limit], "without_plan": without[:limit]})
         return
@@ -115,7 +115,7 @@ def the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
     """Find the only plan whose id begins with a prefix."""
     found = plan_rows(reader, cluster, plan_prefix=prefix.lower())
     if not found:
-        raise NothingThereError(f"there is no plan {prefix} on {cluster}: evenlag plans lists them")
+        raise NotFoundError(f"there is no plan {prefix} on {cluster}: evenlag plans lists them")
     if len(found) > 1:
         raise UsageError(f"{len(found)} plans begin with {prefix}: give more characters")
     return found[0]

@@ -13,7 +13,7 @@ from evenlag.cli.export import write_atomically
 from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
 from evenlag.context import find_cluster, find_lake
-from evenlag.errors import NothingThereError
+from evenlag.errors import NotFoundError
 from evenlag.formatting import moment
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def report(
     name = find_cluster(reader, cluster)
     content = read_report(reader, name, group, hours=hours, until=until)
     if until is not None and content.until < until - timedelta(hours=hours):
-        raise NothingThereError(
+        raise NotFoundError(
             f"there is no snapshot of {name} in the {hours:g} hours before {moment(until)}; the newest is of "
             f"{moment(content.until)}"
         )

@@ -15,7 +15,7 @@ from evenlag.cli.export import write_atomically
 from evenlag.cli.option_types import option
 from evenlag.cli.options import ConfigOption, LakeOption
 from evenlag.context import find_policy, lake_root
-from evenlag.errors import NothingThereError, UsageError
+from evenlag.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from evenlag.overview.sources import ReportSource
@@ -129,7 +129,7 @@ def _known_sources(lake: str | None, config: Path | None) -> dict[str, ReportSou
     found = _sources(lake, config)
     if not found:
         root = lake_root(lake, config)
-        raise NothingThereError(f"the lake {root} has no snapshot yet: run a cycle first (evenlag run)")
+        raise NotFoundError(f"the lake {root} has no snapshot yet: run a cycle first (evenlag run)")
     return found
 
 

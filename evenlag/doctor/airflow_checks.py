@@ -154,10 +154,10 @@ def _check_heartbeat(policy: Policy | None, environ: Mapping[str, str]) -> list[
         return [skipped("this is no machine of Airflow's, or there is no policy")]
     configured = given or (_config(home, "scheduler", _HEARTBEAT_KEY) if home else None)
     schedules = [cluster.schedule for cluster in policy.clusters.values() if cluster.schedule]
-    return judge_heartbeat(float(configured or _HEARTBEAT_DEFAULT_S), schedules, datetime.now(UTC))
+    return heartbeat_findings(float(configured or _HEARTBEAT_DEFAULT_S), schedules, datetime.now(UTC))
 
 
-def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -> list[Finding]:
+def heartbeat_findings(timeout_s: float, schedules: Sequence[str], now: datetime) -> list[Finding]:
     """Check that the heartbeat timeout is shorter than the interval between runs.
 
     After a scheduler is killed, its task blocks the DAG for the timeout. That should cost at most one run.
@@ -179,10 +179,10 @@ def judge_heartbeat(timeout_s: float, schedules: Sequence[str], now: datetime) -
 
 
 def _check_imports(rest: AirflowRest) -> list[Finding]:
-    return judge_imports(rest.get("importErrors", limit=100))
+    return imports_findings(rest.get("importErrors", limit=100))
 
 
-def judge_imports(answer: Mapping[str, Any]) -> list[Finding]:
+def imports_findings(answer: Mapping[str, Any]) -> list[Finding]:
     """Check that every DAG file imports without an error."""
     errors = answer.get("import_errors") or []
     found: list[Finding] = [
@@ -217,7 +217,7 @@ def _check_pools(rest: AirflowRest, policy: Policy | None, dag_prefix: str) -> l
     for pool in wanted:
         found = _find(rest, f"pools/{quote(pool, safe='')}")
         slots[pool] = None if found is None else int(found["slots"])
-    return judge_pools(wanted, slots)
+    return pools_findings(wanted, slots)
 
 
 def _find(rest: AirflowRest, path: str) -> dict[str, Any] | None:
@@ -230,7 +230,7 @@ def _find(rest: AirflowRest, path: str) -> dict[str, Any] | None:
         raise
 
 
-def judge_pools(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int | None]) -> list[Finding]:
+def pools_findings(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int | None]) -> list[Finding]:
     """Check that the pools of the tasks exist and have slots.
 
     Airflow never starts a task of a pool that does not exist, and the task does not fail either.
@@ -253,12 +253,12 @@ def _check_dags(rest: AirflowRest, policy: Policy | None, dag_prefix: str) -> li
     if policy is None:
         return [skipped("without a policy it is not known which DAGs there should be")]
     found = {dag_id: _find(rest, f"dags/{quote(dag_id)}") for dag_id in _dag_ids(policy, dag_prefix)}
-    return judge_dags(
+    return dags_findings(
         {name: None if dag is None else bool(dag.get("is_paused")) for name, dag in found.items()}
     )
 
 
-def judge_dags(states: Mapping[str, bool | None]) -> list[Finding]:
+def dags_findings(states: Mapping[str, bool | None]) -> list[Finding]:
     """Check that each DAG exists (None: it does not) and is not paused."""
     found: list[Finding] = [
         failed(
@@ -299,7 +299,7 @@ def check_health(rest: AirflowRest, policy: Policy | None) -> list[Finding]:
     """Check the health of Airflow's parts; of the triggerer, if requests for approval need it."""
     asks = policy is not None and any(rule.mode is Mode.APPROVE for rule in policy.groups)
     version = str(rest.get("version")["version"]) if asks else ""
-    return judge_health(rest.get("monitor/health"), needs_triggerer=asks and needs_triggerer(version))
+    return health_findings(rest.get("monitor/health"), needs_triggerer=asks and needs_triggerer(version))
 
 
 def needs_triggerer(version: str) -> bool:
@@ -314,7 +314,7 @@ def needs_triggerer(version: str) -> bool:
     return found is not None and tuple(map(int, found.groups())) < _ANSWERS_WITHOUT_TRIGGERER
 
 
-def judge_health(answer: Mapping[str, Any], *, needs_triggerer: bool = False) -> list[Finding]:
+def health_findings(answer: Mapping[str, Any], *, needs_triggerer: bool = False) -> list[Finding]:
     """Check that database, scheduler and DAG processor are healthy; a missing part is a failure."""
     found: list[Finding] = []
     for part in (*_NEEDED_PARTS, *(["triggerer"] if needs_triggerer else [])):

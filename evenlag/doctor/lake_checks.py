@@ -111,10 +111,10 @@ def _check_space(reader: LakeReader) -> list[Finding]:
     root = reader.paths.local_root
     nearest = next(folder for folder in (root, *root.parents) if folder.exists())
     usage = shutil.disk_usage(nearest)
-    return judge_space(usage.free, usage.total)
+    return space_findings(usage.free, usage.total)
 
 
-def judge_space(free_bytes: int, total_bytes: int) -> list[Finding]:
+def space_findings(free_bytes: int, total_bytes: int) -> list[Finding]:
     """Check the free space of a disk.
 
     Returns one finding: failed below 100 MB, a warning below 10 %.
@@ -132,10 +132,10 @@ def _check_filesystem(reader: LakeReader) -> list[Finding]:
         return [skipped("not a local folder")]
     if not _MOUNTS.exists():
         return [skipped("this system does not tell its mounts")]
-    return judge_filesystem(str(reader.paths.local_root), _MOUNTS.read_text(encoding="utf-8"))
+    return filesystem_findings(str(reader.paths.local_root), _MOUNTS.read_text(encoding="utf-8"))
 
 
-def judge_filesystem(root: str, mounts: str) -> list[Finding]:
+def filesystem_findings(root: str, mounts: str) -> list[Finding]:
     """Check that a folder is not on a network file system."""
     found = ("", "")
     for line in mounts.splitlines():
@@ -162,11 +162,11 @@ def check_tables(reader: LakeReader) -> list[Finding]:
         files = read_table_files(reader, table)
         if files is not None:
             present += 1
-            found += judge_table(table, files.protocol, files.types)
+            found += table_findings(table, files.protocol, files.types)
     return found or [ok(f"{present} of {len(TABLES)} tables are there, each as this version writes it")]
 
 
-def judge_table(table: Table, protocol: tuple[int, int], types: Mapping[str, str]) -> list[Finding]:
+def table_findings(table: Table, protocol: tuple[int, int], types: Mapping[str, str]) -> list[Finding]:
     """Check one table.
 
     Returns one per problem; empty if there is none.
@@ -233,10 +233,10 @@ def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
     files = [file for day in offsets.by_part.values() for file in day if file.first_day >= since]
     attempts = {name for file in files for name in (file.first_snapshot, file.last_snapshot) if name}
     finished = reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=[("day", ">=", since)])
-    return judge_unfinished(attempts - set(finished["snapshot_id"].to_pylist()), now)
+    return unfinished_findings(attempts - set(finished["snapshot_id"].to_pylist()), now)
 
 
-def judge_unfinished(unfinished: Iterable[str], now: datetime) -> list[Finding]:
+def unfinished_findings(unfinished: Iterable[str], now: datetime) -> list[Finding]:
     """Check for snapshots without a marker that are too old to be in progress."""
     limit = id_prefix(now - _UNFINISHED_AFTER)
     old = sorted(snapshot_id for snapshot_id in unfinished if snapshot_id[: len(limit)] < limit)

@@ -60,7 +60,7 @@ def look_at_certificate(server: str, kafka: Mapping[str, Any], password: str | N
             socket.create_connection((host, port), timeout=PROBE_TIMEOUT_S) as raw,
             context.wrap_socket(raw, server_hostname=host) as secure,
         ):
-            return judge_expiry(server, secure.getpeercert(), datetime.now(UTC))
+            return expiry_finding(server, secure.getpeercert(), datetime.now(UTC))
     except (ssl.SSLError, ConnectionResetError) as error:
         failure = explain(error, server, settings)
         return failed(f"{server} {failure.cause}", failure.remedy)
@@ -68,7 +68,7 @@ def look_at_certificate(server: str, kafka: Mapping[str, Any], password: str | N
         return skipped(f"{server}: {error.strerror or error}: see brokers.answer")
 
 
-def judge_expiry(server: str, certificate: Mapping[str, Any] | None, now: datetime) -> Finding:
+def expiry_finding(server: str, certificate: Mapping[str, Any] | None, now: datetime) -> Finding:
     """Check when a certificate expires.
 
     Returns failed if it is expired, a warning if it expires within 30 days.

@@ -77,10 +77,10 @@ def _check_java(environ: Mapping[str, str]) -> list[Finding]:
         return [failed(f"{java} does not start: {error.strerror}", remedy)]
     except subprocess.TimeoutExpired:
         return [failed(f"{java} does not answer", remedy)]
-    return judge_java(java, done.stderr + done.stdout)
+    return java_findings(java, done.stderr + done.stdout)
 
 
-def judge_java(java: str, text: str) -> list[Finding]:
+def java_findings(java: str, text: str) -> list[Finding]:
     """Check the Java version; before Java 9 the major version is the second number."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     if match is None:
@@ -141,10 +141,10 @@ def _check_jars() -> list[Finding]:
         verify_jars(jars)
     except JarError as error:
         return [failed(str(error), "no job starts Spark with it")]
-    return judge_jars([Path(jar).name for jar in jars], str(jars_folder()), _versions()["delta-spark"])
+    return jars_findings([Path(jar).name for jar in jars], str(jars_folder()), _versions()["delta-spark"])
 
 
-def judge_jars(names: Sequence[str], folder: str, wanted: str | None) -> list[Finding]:
+def jars_findings(names: Sequence[str], folder: str, wanted: str | None) -> list[Finding]:
     """Check Delta's jars by their file names.
 
     wanted: Version of the installed delta-spark; None if it is not installed.
@@ -178,10 +178,10 @@ def _check_python(environ: Mapping[str, str]) -> list[Finding]:
     done = subprocess.run(
         [command, "-c", code], capture_output=True, text=True, check=False, timeout=_PROCESS_TIMEOUT_S
     )
-    return judge_python(given, done.stdout.strip(), f"{sys.version_info[0]}.{sys.version_info[1]}")
+    return python_findings(given, done.stdout.strip(), f"{sys.version_info[0]}.{sys.version_info[1]}")
 
 
-def judge_python(executor: str, executor_version: str, driver_version: str) -> list[Finding]:
+def python_findings(executor: str, executor_version: str, driver_version: str) -> list[Finding]:
     """Check that driver and executors run the same Python version; otherwise Spark fails in the first task.
 
     executor_version, driver_version: Versions such as ``3.12``; empty if unknown.
@@ -339,10 +339,10 @@ def _ask(server: ConnectServer, environ: Mapping[str, str]) -> list[Finding]:
         return [failed(f"{python} does not start: {error.strerror}", f"correct {PYTHON_VARIABLE}")]
     except subprocess.TimeoutExpired:
         return [failed(f"{server.name} gave no answer in {_CHECK_TIMEOUT_S:.0f} s", "look at its log")]
-    return judge_check(server.name, done.returncode, redact(f"{done.stderr}\n{done.stdout}"))
+    return check_findings(server.name, done.returncode, redact(f"{done.stderr}\n{done.stdout}"))
 
 
-def judge_check(name: str, exit_code: int, output: str) -> list[Finding]:
+def check_findings(name: str, exit_code: int, output: str) -> list[Finding]:
     """Judge the server by its own check.
 
     name: Address of the server, without a token.

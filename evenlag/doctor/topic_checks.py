@@ -46,7 +46,7 @@ def topic_checks(view: KafkaView, *, probe_writes: bool) -> list[Check]:
     return checks
 
 
-def judge_hint_topic(
+def hint_topic_findings(
     settings: Mapping[str, str | None],
     *,
     replication_factor: int,
@@ -105,7 +105,7 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
     settings = view.settings_of_topic(_TOPIC_SETTINGS)
     partitions = topic["partitions"]
     replicas = min(len(part["replica_nodes"]) for part in partitions)
-    found = judge_hint_topic(
+    found = hint_topic_findings(
         settings,
         replication_factor=replicas,
         num_brokers=len(view.cluster["brokers"]),
@@ -157,10 +157,10 @@ def _check_stop(view: KafkaView) -> list[Finding]:
 def _check_records(view: KafkaView) -> list[Finding]:
     if view.hint_topic.get("error_code"):
         return [skipped("there is no hint topic to look at")]
-    return judge_records(view.hint_topic_state, time.time_ns() // 1_000_000)
+    return records_findings(view.hint_topic_state, time.time_ns() // 1_000_000)
 
 
-def judge_records(state: TopicState, now_ms: int) -> list[Finding]:
+def records_findings(state: TopicState, now_ms: int) -> list[Finding]:
     """Check for records on the hint topic that are not from evenlag: nobody follows them.
 
     Returns one per kind of record; one finding if there are none.
@@ -210,10 +210,10 @@ def judge_records(state: TopicState, now_ms: int) -> list[Finding]:
 def _check_plugin_memory(view: KafkaView) -> list[Finding]:
     if view.hint_topic.get("error_code"):
         return [skipped("there is no hint topic to look at")]
-    return judge_plugin_memory(view.hint_topic_state)
+    return plugin_memory_findings(view.hint_topic_state)
 
 
-def judge_plugin_memory(state: TopicState) -> list[Finding]:
+def plugin_memory_findings(state: TopicState) -> list[Finding]:
     """Check that the brokers' plug-in holds all records by its least default: a broker reports no limit."""
     sizes = plugin_bytes(state)
     total, limit = sum(sizes.values()), MIN_DEFAULT_BYTES
@@ -245,10 +245,10 @@ def _check_auto_create(view: KafkaView) -> list[Finding]:
         value = view.settings_of_broker((_AUTO_CREATE,))[_AUTO_CREATE]
     except kafka.errors.KafkaError as error:
         return [skipped(f"the brokers' settings do not show ({type(error).__name__})")]
-    return judge_auto_create(value, hint_topic=view.settings.hint_topic)
+    return auto_create_findings(value, hint_topic=view.settings.hint_topic)
 
 
-def judge_auto_create(value: Any, *, hint_topic: str) -> list[Finding]:
+def auto_create_findings(value: Any, *, hint_topic: str) -> list[Finding]:
     """Check that clients do not create topics automatically: the hint topic would not be compacted.
 
     value: Value of ``auto.create.topics.enable``; None: not visible.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from evenlag.enums import GroupType
-from evenlag.errors import NothingThereError
+from evenlag.errors import NotFoundError
 from evenlag.formatting import did_you_mean
 from evenlag.instant_lag.time_behind import TimePoints
 from evenlag.kafka.acls import Grants
@@ -181,7 +181,7 @@ def _only(client: Any, limits: RequestLimits, inventory: ClusterInventory, group
             raise Grants.of(client.config["bootstrap_servers"], client.config).missing_describe(
                 f"the group {group_id!r}, which may exist", f"--group {shlex.quote(group_id)}"
             )
-        raise NothingThereError(
+        raise NotFoundError(
             f"the cluster has no group {group_id!r}{did_you_mean(group_id, inventory.listed)}"
         )
     return replace(

@@ -35,7 +35,9 @@ def read_text(path: Path) -> str:
             f"the policy file {path} cannot be read: {reason}. Give one with --config or EVENLAG_CONFIG."
         ) from error
     if len(data) > MAX_BYTES:
-        raise PolicyError(f"the policy file {path} has more than {MAX_BYTES:,} bytes: is it another file?")
+        raise PolicyError(
+            f"the policy file {path} has more than {MAX_BYTES:,} bytes: is this the right file?"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError as error:

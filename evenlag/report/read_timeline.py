@@ -12,7 +12,7 @@ from evenlag.audit.period import read_period
 from evenlag.audit.published_hints import read_hints
 from evenlag.audit.rebalances import find_rebalances
 from evenlag.enums import OwnershipState, PlanEvent
-from evenlag.errors import NothingThereError
+from evenlag.errors import NotFoundError
 from evenlag.report.model import HINT_EVENTS, Interval, Mark, Timeline
 from evenlag.report.scope import published_plans
 
@@ -65,7 +65,7 @@ def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Name
         period = read_period(
             scope.reader, scope.cluster, scope.since, scope.finished_at, group_id=scope.group_id
         )
-    except NothingThereError:
+    except NotFoundError:
         return None
     inside = [
         place

@@ -224,8 +224,8 @@ def _write_day(lake: Lake, cluster: str, day: AuditDay) -> None:
     readings = number_snapshots(lake.spark.createDataFrame(rows, AUDITED_SNAPSHOTS.ddl))
     memberships = build_memberships(
         readings,
-        _rows_of(lake, MEMBERS, cluster, day.slot_days),
-        _rows_of(lake, OFFSETS, cluster, day.slot_days),
+        _rows_of_days(lake, MEMBERS, cluster, day.slot_days),
+        _rows_of_days(lake, OFFSETS, cluster, day.slot_days),
     )
     by_group = ("group_id", "first_seen_at")
     by_partition = ("group_id", "topic", "partition", "first_seen_at")
@@ -241,7 +241,7 @@ def _write_day(lake: Lake, cluster: str, day: AuditDay) -> None:
         lake.replace_days(AUDITED_SNAPSHOTS, audited, cluster, days, sort_by=("started_at",))
 
 
-def _rows_of(lake: Lake, table: Table, cluster: str, days: Collection[date]) -> DataFrame:
+def _rows_of_days(lake: Lake, table: Table, cluster: str, days: Collection[date]) -> DataFrame:
     from pyspark.sql import functions as sf
 
     return lake.read(table).where((sf.col("cluster") == cluster) & sf.col("day").isin(*days))

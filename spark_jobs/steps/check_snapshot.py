@@ -59,7 +59,7 @@ def check_snapshot(
         raise QualityCheckError(
             f"the snapshot could not be measured, so {_NOT_TRUSTED}: {error!r}"
         ) from error
-    results = _judge(measures, settings)
+    results = _check_results(measures, settings)
     head = {name: rows.marker[name] for name in ("cluster", "day", "snapshot_id", "slot")}
     new = [head | result | {"checked_at": checked_at, "run_id": run_id} for result in results]
     if not append_once(rows.reader.paths.root, QUALITY_RESULTS, new, _once(rows)):
@@ -139,7 +139,7 @@ def _earlier_offsets(rows: SnapshotRows) -> pa.Table | None:
     return rows.reader.read(OFFSETS, columns=EARLIER_COLUMNS, filters=of_earlier)
 
 
-def _judge(measures: Mapping[str, Any], settings: QualitySettings) -> list[dict[str, Any]]:
+def _check_results(measures: Mapping[str, Any], settings: QualitySettings) -> list[dict[str, Any]]:
     """Evaluate all checks of one row: ``suite``, ``table_name``, ``check_name`` and the verdict's columns."""
     import pandas as pd
 

@@ -86,7 +86,7 @@ def run_suite(
     return verdicts
 
 
-def judge_plans(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[dict[str, Any]]:
+def gate_verdicts(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[dict[str, Any]]:
     """Evaluate every gate for every plan.
 
     Returns one row per plan and gate: ``plan_id, gate, passed, observed, allowed, message``, in the order

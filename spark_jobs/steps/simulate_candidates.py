@@ -128,7 +128,7 @@ def _compare_days(
     if not request.force and _is_done(lake, table, context):
         return "skipped"
     rows = build_comparison(
-        _rows_of(lake, LAG, context, days), _rows_of(lake, MEMBERS, context, days), context
+        _rows_of_days(lake, LAG, context, days), _rows_of_days(lake, MEMBERS, context, days), context
     ).cache()
     try:
         if context.scores_snapshots:
@@ -176,7 +176,7 @@ def _has_rows(lake: Lake, table: Table, cluster: str, day: date) -> bool:
     return bool(lake.read(table).where((sf.col("cluster") == cluster) & (sf.col("day") == day)).take(1))
 
 
-def _rows_of(lake: Lake, table: Table, context: ComparisonContext, days: list[date]) -> DataFrame:
+def _rows_of_days(lake: Lake, table: Table, context: ComparisonContext, days: list[date]) -> DataFrame:
     """Rows of these snapshots only: rows of unfinished snapshots do not count."""
     from pyspark.sql import functions as sf
 

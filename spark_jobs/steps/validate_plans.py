@@ -27,7 +27,7 @@ from evenlag.publishing.sealing.verified_plans import (
     read_plans,
     seal_events,
 )
-from spark_jobs.steps.expectations import judge_plans
+from spark_jobs.steps.expectations import gate_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -68,7 +68,7 @@ def validate_plans(
     """
     counts = dict.fromkeys(_Verdict, 0)
     if planned.heads:
-        results = _judge(rows, planned, context, decided_at, sealer)
+        results = _verdict_rows(rows, planned, context, decided_at, sealer)
         # Some of these rows may be of an earlier attempt, and lay in the lake since.
         checks = _read_sealed(rows, planned, context, sealer)
         heads = [_sound_head(head, checks) for head in planned.heads]
@@ -115,7 +115,7 @@ def _sound_head(
     return check.head if isinstance(check, VerifiedPlan) else head
 
 
-def _judge(
+def _verdict_rows(
     of_snapshot: SnapshotRows,
     planned: Planned,
     context: PlanContext,
@@ -137,7 +137,7 @@ def _judge(
         marker=marker,
         decided_at=decided_at,
     )
-    new = [{name: heads[row["plan_id"]][name] for name in _PLAN_COLUMNS} | row for row in _judge_rows(rows)]
+    new = [{name: heads[row["plan_id"]][name] for name in _PLAN_COLUMNS} | row for row in _new_verdicts(rows)]
     if sealer is not None:
         followed = [row for row in new if is_followed(heads[row["plan_id"]])]
         others = [row for row in new if not is_followed(heads[row["plan_id"]])]
@@ -155,10 +155,10 @@ def _once(what: str, context: PlanContext) -> str:
     return once(what, context.cluster, context.snapshot_id)
 
 
-def _judge_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _new_verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     import pandas as pd
 
-    return judge_plans(pd.DataFrame.from_records(rows)) if rows else []
+    return gate_verdicts(pd.DataFrame.from_records(rows)) if rows else []
 
 
 def _last_hints(

@@ -10,7 +10,7 @@ import pytest
 from assignor_core.hint import Hint
 from assignor_core.loads import Loads
 from evenlag.doctor.model import Verdict
-from evenlag.doctor.topic_checks import judge_plugin_memory
+from evenlag.doctor.topic_checks import plugin_memory_findings
 from evenlag.publishing.hint_topic import TopicState
 from evenlag.publishing.plugin_memory import groups_without_room, plugin_bytes
 from tests.broker_plugin.test_assign import FOLLOWED, PLAN, SCENE
@@ -152,11 +152,11 @@ def test_doctor_counts_the_same_bytes(harness: Harness) -> None:
     in_java = {name: SCENE.read(hint(payload)).ask(harness)["bytes"] for name, payload in payloads.items()}
     both = SCENE.read(hint(payloads["dynamic"]), loads(weights)).ask(harness)["bytes"]
     assert plugin_bytes(state) == in_java | {"dynamic": both}
-    (fits,) = judge_plugin_memory(state)
+    (fits,) = plugin_memory_findings(state)
     assert fits.verdict == Verdict.OK
     large = replace(payloads["dynamic"], group_id="large", assignment=spread(4_000, 400_000))
     many = {f"large-{number}": _as_read(large) for number in range(20)}
-    found, *by_group = judge_plugin_memory(TopicState(exists=True, hints=many, unreadable={}))
+    found, *by_group = plugin_memory_findings(TopicState(exists=True, hints=many, unreadable={}))
     assert found.verdict == Verdict.WARNING
     assert "'large-0'" in found.message
     assert by_group

@@ -36,7 +36,7 @@ from evenlag.policy.portable_settings import plain_values
 from evenlag.policy.group_settings import GateLimits, GroupSettings
 from evenlag.publishing.gates_reference import render_gates
 from evenlag.simulation.scenarios import passes_gates
-from spark_jobs.steps.expectations import judge_plans
+from spark_jobs.steps.expectations import gate_verdicts
 
 NAME = "max_member_partitions_share"
 (gate,) = (gate for gate in GATES if gate.name == NAME)
@@ -48,7 +48,7 @@ plan = {"settings": settings.canonical_json(), "num_partitions": 4}
 frame = pd.DataFrame(
     [{**plan, "plan_id": f"{most} of 4", "after_max_member_partitions": most} for most in (2, 3)]
 )
-verdicts = {row["plan_id"]: row for row in judge_plans(frame, gates=[gate])}
+verdicts = {row["plan_id"]: row for row in gate_verdicts(frame, gates=[gate])}
 assert verdicts["2 of 4"]["passed"] and not verdicts["3 of 4"]["passed"]
 said = "one member owns 75% of the partitions, at most 60% are allowed"
 assert verdicts["3 of 4"]["message"] == said

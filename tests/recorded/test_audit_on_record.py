@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.audit.adherence import hint_finder, judge_hints
+from evenlag.audit.adherence import hint_finder, hint_verdicts
 from evenlag.audit.differences import diff
 from evenlag.audit.owners import owners_at, snapshots_around
 from evenlag.audit.period import AuditedPeriod, read_period
@@ -170,7 +170,7 @@ def test_each_rebalance_has_the_cause_that_was_made(reader: LakeReader) -> None:
     }
     assert followed == noted
     assert len(noted) == 4
-    assert {each["verdict"] for each in judge_hints(period, hints)} == {"FOLLOWED"}
+    assert {each["verdict"] for each in hint_verdicts(period, hints)} == {"FOLLOWED"}
     assert all("UNKNOWN" not in each["causes"] for each in rebalances)
 
 

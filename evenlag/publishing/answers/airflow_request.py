@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
-from evenlag.errors import JobError, NothingThereError, UsageError
+from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.policy.secrets import SecretRef
 from evenlag.publishing.answers.actors import (
     REASON,
@@ -105,7 +105,7 @@ def _refusal(error: AirflowRestError, url: str, plan: str, where: str) -> JobErr
         case HTTPStatus.FORBIDDEN:
             return NotAnApproverError(f"{plan}: Airflow does not let this user answer: {error.detail}")
         case HTTPStatus.NOT_FOUND:
-            return NothingThereError(f"{plan}: Airflow at {url} does not ask about it in {where}")
+            return NotFoundError(f"{plan}: Airflow at {url} does not ask about it in {where}")
         case HTTPStatus.CONFLICT:
             return NotWaitingError(f"{plan}: {where} has an answer already")
     return AirflowRequestError(f"Airflow at {url} answers {error.status}: {error.detail}")

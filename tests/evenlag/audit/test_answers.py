@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenlag.audit.adherence import hint_finder, judge_hints
+from evenlag.audit.adherence import hint_finder, hint_verdicts
 from evenlag.audit.anomalies import last_holders
 from evenlag.audit.differences import diff
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
@@ -191,7 +191,7 @@ def hint(published_at: datetime, **more: Any) -> Hint:
 
 def test_a_hint_is_followed_from_one_reading_to_another() -> None:
     history = [EVEN, EVEN, HIDDEN, MOVED, MOVED, HIDDEN, EVEN]
-    (row,) = judge_hints(period_of(history), [hint(at(1) + STEP / 2)])
+    (row,) = hint_verdicts(period_of(history), [hint(at(1) + STEP / 2)])
     assert row["verdict"] == "FOLLOWED"
     assert (row["share_before"], row["share_best"]) == (0.75, 1.0)
     assert (row["not_yet_at"], row["followed_from"]) == (at(1), at(3))
@@ -213,7 +213,7 @@ def test_a_hint_is_followed_from_one_reading_to_another() -> None:
     ],
 )
 def test_a_hint_that_is_not_followed_is_judged_by_what_was_seen(history: list[Seen], verdict: str) -> None:
-    (row,) = judge_hints(period_of(history), [hint(at(0) + STEP / 2)])
+    (row,) = hint_verdicts(period_of(history), [hint(at(0) + STEP / 2)])
     assert row["verdict"] == verdict
 
 

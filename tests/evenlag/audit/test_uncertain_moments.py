@@ -15,7 +15,7 @@ from evenlag.audit.owners import group_around, owners_at
 from evenlag.audit.period import require_snapshots
 from evenlag.cli.console import console
 from evenlag.cli.tables.audit import diff_table, owner_table
-from evenlag.errors import NothingThereError
+from evenlag.errors import NotFoundError
 from tests.support.lakes.audit_lake import Seen, at, period_of, snapshot_id
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_a_difference_names_the_snapshots_of_both_moments(capsys: pytest.Capture
 
 def test_moments_after_the_newest_snapshot_have_no_difference() -> None:
     period = taken([EVEN, MOVED], [late(0), late(1)])
-    with pytest.raises(NothingThereError, match=r"no snapshot after 2026-11-21 23:45:13Z .* ended at"):
+    with pytest.raises(NotFoundError, match=r"no snapshot after 2026-11-21 23:45:13Z .* ended at"):
         diff(period, late(3)[1], late(4)[1])
 
 
@@ -167,9 +167,9 @@ def test_a_period_in_which_no_snapshot_was_taken_is_not_answered() -> None:
     period = taken([EVEN, MOVED], [late(0), late(1)])
     require_snapshots(replace(period, since=late(0)[1], until=late(0)[1]))
     for since, until in ((late(0)[1] + SECOND, late(1)[0] - SECOND), (late(2)[0], late(3)[0])):
-        with pytest.raises(NothingThereError, match="no snapshot of c was taken from"):
+        with pytest.raises(NotFoundError, match="no snapshot of c was taken from"):
             require_snapshots(replace(period, since=since, until=until))
-    with pytest.raises(NothingThereError, match=r"3 snapshots of c .* not in the audit yet"):
+    with pytest.raises(NotFoundError, match=r"3 snapshots of c .* not in the audit yet"):
         require_snapshots(replace(period, since=late(2)[0], until=late(3)[0], num_unaudited=3))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.cli.console import print_json
+from evenlag.cli.console import is_confirmed, print_json
 from evenlag.formatting import duration, number, percent
 
 if TYPE_CHECKING:
@@ -47,3 +47,20 @@ def test_an_iterator_is_a_list_that_is_printed_while_it_is_made(monkeypatch: pyt
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, None])
 def test_people_see_a_dash_for_what_is_not_finite(value: float | None) -> None:
     assert (number(value), percent(value), duration(value)) == ("-", "-", "-")
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        (b"y\n", True),
+        (b"Yes\n", True),
+        (b"", False),
+        (b"\n", False),
+        (b"n\n", False),
+        (b"\xff\n", False),
+        (b"\0\n", False),
+    ],
+)
+def test_only_yes_confirms(answer: bytes, *, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(answer), encoding="utf-8"))
+    assert is_confirmed("Erase it?") is wanted

@@ -11,17 +11,17 @@ from importlib import metadata
 from pathlib import Path
 
 import sandbox.jars
-from evenlag.doctor.spark_checks import check_submit, judge_jars
+from evenlag.doctor.spark_checks import check_submit, jars_findings
 from tests.evenlag.doctor.verdicts import worst
 
 
 def test_delta_s_jars_are_known_by_either_name() -> None:
     # As `make setup` names them, with the organisation.
     fetched = ["io.delta_delta-spark_4.1_2.13-4.4.0.jar", "io.delta_delta-storage-4.4.0.jar"]
-    assert worst(judge_jars(fetched, "f", "4.4.0")) == "ok"
-    assert worst(judge_jars(fetched, "f", "4.3.0")) == "failed"
+    assert worst(jars_findings(fetched, "f", "4.4.0")) == "ok"
+    assert worst(jars_findings(fetched, "f", "4.3.0")) == "failed"
     other = "io.delta_delta-storage-s3-dynamodb-4.4.0.jar"
-    assert worst(judge_jars([fetched[0], other], "f", "4.4.0")) == "failed"
+    assert worst(jars_findings([fetched[0], other], "f", "4.4.0")) == "failed"
 
 
 def test_spark_submit_is_missed_only_where_airflow_calls_it(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_spark_submit_is_missed_only_where_airflow_calls_it(tmp_path: Path) -> N
 def test_the_jars_that_set_up_fetches_are_those_that_doctor_looks_for() -> None:
     listed = (Path(sandbox.jars.__file__).parent / "jars.sha256").read_text(encoding="utf-8").split()
     names = [name.removeprefix("spark/") for name in listed if name.startswith("spark/")]
-    assert worst(judge_jars(names, "f", metadata.version("delta-spark"))) == "ok"
+    assert worst(jars_findings(names, "f", metadata.version("delta-spark"))) == "ok"
 
 
 def test_doctor_is_green_right_after_set_up_without_an_activated_venv(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from evenlag.doctor.airflow_checks import (
     airflow_checks,
     check_connection,
     check_dag_files,
-    judge_dags,
-    judge_health,
-    judge_heartbeat,
-    judge_imports,
-    judge_pools,
+    dags_findings,
+    health_findings,
+    heartbeat_findings,
+    imports_findings,
+    pools_findings,
 )
 from evenlag.doctor.model import Verdict
 from evenlag.policy.loader import parse_policy
@@ -79,7 +79,7 @@ def test_a_dag_file_of_one_s_own_needs_no_installed_files(tmp_path: Path) -> Non
 def test_a_pool_that_starts_no_task_is_a_failure(
     slots: dict[str, int | None], verdict: str, expected: str
 ) -> None:
-    [found] = judge_pools({"default_pool": ["a.publish"], "spark jobs": ["a.observe", "a.decide"]}, slots)
+    [found] = pools_findings({"default_pool": ["a.publish"], "spark jobs": ["a.observe", "a.decide"]}, slots)
     assert found.verdict.value == verdict
     assert found.message.startswith(expected)
     if verdict == "failed":
@@ -89,20 +89,20 @@ def test_a_pool_that_starts_no_task_is_a_failure(
 
 def test_airflow_s_answers_are_judged() -> None:
     healthy = {part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor")}
-    assert worst(judge_health(healthy)) == "ok"
-    [found] = judge_health(healthy | {"scheduler": {"status": "unhealthy"}})
+    assert worst(health_findings(healthy)) == "ok"
+    [found] = health_findings(healthy | {"scheduler": {"status": "unhealthy"}})
     assert found.message == "scheduler is unhealthy"
-    assert worst(judge_imports({"import_errors": []})) == "ok"
+    assert worst(imports_findings({"import_errors": []})) == "ok"
     broken = {"filename": "lag.py", "stack_trace": "Traceback\n  …\nDagPolicyError: no file\n"}
-    assert judge_imports({"import_errors": [broken]})[0].message == "lag.py: DagPolicyError: no file"
-    assert worst(judge_dags({"a": False})) == "ok"
-    assert worst(judge_dags({"a": True})) == "warning"
-    assert worst(judge_dags({"a": None})) == "failed"
-    assert worst(judge_heartbeat(300, ["*/5 * * * *"], NOW)) == "ok"
-    assert worst(judge_heartbeat(300, ["*/5 * * * *", "* * * * *"], NOW)) == "warning"
-    assert worst(judge_heartbeat(300, [], NOW)) == "skipped"
+    assert imports_findings({"import_errors": [broken]})[0].message == "lag.py: DagPolicyError: no file"
+    assert worst(dags_findings({"a": False})) == "ok"
+    assert worst(dags_findings({"a": True})) == "warning"
+    assert worst(dags_findings({"a": None})) == "failed"
+    assert worst(heartbeat_findings(300, ["*/5 * * * *"], NOW)) == "ok"
+    assert worst(heartbeat_findings(300, ["*/5 * * * *", "* * * * *"], NOW)) == "warning"
+    assert worst(heartbeat_findings(300, [], NOW)) == "skipped"
     # A month is longer than any timeout.
-    assert worst(judge_heartbeat(300, ["0 0 L * *"], NOW)) == "ok"
+    assert worst(heartbeat_findings(300, ["0 0 L * *"], NOW)) == "ok"
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ from evenlag.doctor.group_checks import (
     describe_modes,
 )
 from evenlag.doctor.model import Check, Finding, Lane, Verdict, ok
-from evenlag.doctor.network import judge_expiry, split_server
+from evenlag.doctor.network import expiry_finding, split_server
 from evenlag.doctor.permission_checks import check_joins, missing_operations
 from evenlag.doctor.policy_checks import check_rules, check_secrets
 from evenlag.doctor.runner import run_lanes
-from evenlag.doctor.topic_checks import judge_auto_create, judge_hint_topic, judge_records
+from evenlag.doctor.topic_checks import auto_create_findings, hint_topic_findings, records_findings
 from evenlag.kafka.acls import Grants
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.hint_topic import ForeignRecords, TopicState
@@ -98,7 +98,7 @@ def test_a_server_is_split_at_its_last_colon() -> None:
 @pytest.mark.parametrize(("days", "verdict"), [(-1, "failed"), (10, "warning"), (90, "ok")])
 def test_a_certificate_is_judged_by_how_long_it_lasts(days: int, verdict: str) -> None:
     until = NOW + timedelta(days=days)
-    assert worst([judge_expiry("b:1", {"notAfter": f"{until:%b %d %H:%M:%S %Y} GMT"}, NOW)]) == verdict
+    assert worst([expiry_finding("b:1", {"notAfter": f"{until:%b %d %H:%M:%S %Y} GMT"}, NOW)]) == verdict
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(0.2, "ok"), (-8, "warning"), (90, "failed")])
@@ -145,7 +145,7 @@ def test_what_is_missing_is_granted_by_a_line_to_copy() -> None:
 def test_the_hint_topic_s_faults_are_told(
     settings: dict[str, str | None], replicas: int, plan_bytes: int | None, expected: str
 ) -> None:
-    [found] = judge_hint_topic(
+    [found] = hint_topic_findings(
         settings, replication_factor=replicas, num_brokers=3, largest_plan_bytes=plan_bytes
     )
     assert expected in found.message
@@ -154,14 +154,14 @@ def test_the_hint_topic_s_faults_are_told(
 
 def test_a_well_made_hint_topic_has_no_fault() -> None:
     settings = {"cleanup.policy": "compact", "min.insync.replicas": "2", "max.message.bytes": "1048588"}
-    assert not judge_hint_topic(settings, replication_factor=3, num_brokers=3, largest_plan_bytes=40_000)
-    assert worst(judge_auto_create("false", hint_topic="h")) == "ok"
-    assert worst(judge_auto_create("true", hint_topic="h")) == "warning"
-    assert worst(judge_auto_create(None, hint_topic="h")) == "skipped"
+    assert not hint_topic_findings(settings, replication_factor=3, num_brokers=3, largest_plan_bytes=40_000)
+    assert worst(auto_create_findings("false", hint_topic="h")) == "ok"
+    assert worst(auto_create_findings("true", hint_topic="h")) == "warning"
+    assert worst(auto_create_findings(None, hint_topic="h")) == "skipped"
 
 
 def test_the_command_that_repairs_the_hint_topic_is_told() -> None:
-    [found] = judge_hint_topic(
+    [found] = hint_topic_findings(
         {"cleanup.policy": "compact,delete"},
         replication_factor=3,
         num_brokers=3,
@@ -177,15 +177,15 @@ def test_the_command_that_repairs_the_hint_topic_is_told() -> None:
 
 def test_records_that_are_not_from_evenlag_are_told() -> None:
     clean = TopicState(exists=True, hints={}, unreadable={}, num_partitions=3)
-    assert worst(judge_records(clean, 0)) == "ok"
+    assert worst(records_findings(clean, 0)) == "ok"
     for poisoned in (
         replace(clean, unreadable={"g": "no line feed"}),
         replace(clean, unreadable_loads={"g": "not signed"}),
         replace(clean, foreign=ForeignRecords(1, 9)),
         replace(clean, num_compressed=1),
     ):
-        assert worst(judge_records(poisoned, 0)) == "warning"
-        assert all(finding.remedy for finding in judge_records(poisoned, 0))
+        assert worst(records_findings(poisoned, 0)) == "warning"
+        assert all(finding.remedy for finding in records_findings(poisoned, 0))
 
 
 RULES = """\

@@ -10,10 +10,10 @@ from evenlag.doctor.lake_checks import (
     check_tables,
     check_unfinished,
     check_writable,
-    judge_filesystem,
-    judge_space,
-    judge_table,
-    judge_unfinished,
+    filesystem_findings,
+    space_findings,
+    table_findings,
+    unfinished_findings,
 )
 from evenlag.doctor.model import Verdict
 from evenlag.lake.reader import LakeReader
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     ("free", "total", "verdict"), [(5e11, 1e12, "ok"), (5e10, 1e12, "warning"), (1e7, 1e12, "failed")]
 )
 def test_a_full_disk_is_told_in_time(free: float, total: float, verdict: str) -> None:
-    assert worst(judge_space(int(free), int(total))) == verdict
+    assert worst(space_findings(int(free), int(total))) == verdict
 
 
 def test_the_innermost_mount_decides() -> None:
     mounts = "/dev/vda / ext4 rw 0 0\nsrv:/x /srv nfs4 rw 0 0\ntmpfs /srv/fast tmpfs rw 0 0\n"
-    assert worst(judge_filesystem("/srv/lake", mounts)) == "warning"
-    assert worst(judge_filesystem("/srv/fast/lake", mounts)) == "ok"
-    assert worst(judge_filesystem("/srvice", mounts)) == "ok"
+    assert worst(filesystem_findings("/srv/lake", mounts)) == "warning"
+    assert worst(filesystem_findings("/srv/fast/lake", mounts)) == "ok"
+    assert worst(filesystem_findings("/srvice", mounts)) == "ok"
 
 
 def test_a_table_is_held_against_its_contract() -> None:
     wanted = {column.name: simple_type(column.type) for column in LAG.columns}
-    assert not judge_table(LAG, (1, 2), wanted)
-    assert worst(judge_table(LAG, (3, 7), wanted)) == "failed"
-    assert worst(judge_table(LAG, (1, 2), {**wanted, "lag_records": "string"})) == "failed"
-    assert worst(judge_table(LAG, (1, 2), {**wanted, "new": "bigint"})) == "warning"
+    assert not table_findings(LAG, (1, 2), wanted)
+    assert worst(table_findings(LAG, (3, 7), wanted)) == "failed"
+    assert worst(table_findings(LAG, (1, 2), {**wanted, "lag_records": "string"})) == "failed"
+    assert worst(table_findings(LAG, (1, 2), {**wanted, "new": "bigint"})) == "warning"
     older = {name: kind for name, kind in wanted.items() if name != "stalled"}
-    assert worst(judge_table(LAG, (1, 2), older)) == "warning"
+    assert worst(table_findings(LAG, (1, 2), older)) == "warning"
     without_a_key = {name: kind for name, kind in wanted.items() if name != "group_id"}
-    assert worst(judge_table(LAG, (1, 2), without_a_key)) == "failed"
+    assert worst(table_findings(LAG, (1, 2), without_a_key)) == "failed"
 
 
 def test_a_real_lake_s_tables_are_those_of_the_contracts(command_lake: Path) -> None:
@@ -70,7 +70,7 @@ def test_attempts_that_nobody_finished_are_counted_from_the_files_statistics(tmp
     assert found.verdict is Verdict.WARNING
     assert found.message.startswith("1 attempts")
     assert "bbbbbbbb" in found.message
-    assert worst(judge_unfinished(["20261122T015500000Z-cccccccc"], NOW)) == "ok"
+    assert worst(unfinished_findings(["20261122T015500000Z-cccccccc"], NOW)) == "ok"
 
 
 def test_trying_to_write_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from evenlag.doctor.spark_checks import (
     check_connect,
+    check_findings,
     check_master,
     check_packages,
     find_remote,
-    judge_check,
-    judge_jars,
-    judge_java,
-    judge_python,
+    jars_findings,
+    java_findings,
+    python_findings,
     spark_checks,
 )
 from tests.evenlag.doctor.verdicts import worst
@@ -31,7 +31,7 @@ from tests.evenlag.doctor.verdicts import worst
     ],
 )
 def test_an_old_java_is_told(text: str, verdict: str) -> None:
-    assert worst(judge_java("java", text)) == verdict
+    assert worst(java_findings("java", text)) == verdict
 
 
 def test_packages_jars_and_pythons_have_to_fit() -> None:
@@ -40,12 +40,12 @@ def test_packages_jars_and_pythons_have_to_fit() -> None:
     assert worst(check_packages(good | {"pyspark-client": "4.1.2"})) == "failed"
     assert worst(check_packages(dict.fromkeys(good))) == "skipped"
     jars = ["delta-spark_4.1_2.13-4.4.0.jar", "delta-storage-4.4.0.jar"]
-    assert worst(judge_jars(jars, "f", "4.4.0")) == "ok"
-    assert worst(judge_jars(jars, "f", "4.3.0")) == "failed"
-    assert worst(judge_jars([*jars, "delta-spark_2.13-4.0.0.jar"], "f", "4.4.0")) == "failed"
-    assert worst(judge_jars(jars[:1], "f", "4.4.0")) == "failed"
-    assert worst(judge_jars([], "f", "4.4.0")) == "warning"
-    assert worst(judge_python("python3", "3.9", "3.11")) == "failed"
+    assert worst(jars_findings(jars, "f", "4.4.0")) == "ok"
+    assert worst(jars_findings(jars, "f", "4.3.0")) == "failed"
+    assert worst(jars_findings([*jars, "delta-spark_2.13-4.0.0.jar"], "f", "4.4.0")) == "failed"
+    assert worst(jars_findings(jars[:1], "f", "4.4.0")) == "failed"
+    assert worst(jars_findings([], "f", "4.4.0")) == "warning"
+    assert worst(python_findings("python3", "3.9", "3.11")) == "failed"
 
 
 def test_a_spark_master_is_knocked_at() -> None:
@@ -111,11 +111,11 @@ def test_an_interpreter_of_the_jobs_that_is_not_there_is_told() -> None:
 
 def test_the_server_s_own_check_decides() -> None:
     line = "2026-11-23 02:11:16.465Z INFO spark_jobs.connect_server: the server answers\n"
-    [found] = judge_check("sc://h", 0, line)
+    [found] = check_findings("sc://h", 0, line)
     assert (worst([found]), found.message) == ("ok", "sc://h: the server answers")
-    [found] = judge_check("sc://h", 2, "Traceback\nthe server runs other code\n")
+    [found] = check_findings("sc://h", 2, "Traceback\nthe server runs other code\n")
     assert (worst([found]), found.message) == ("failed", "sc://h: the server runs other code")
-    assert worst(judge_check("sc://h", 1, "python: No module named spark_jobs")) == "skipped"
+    assert worst(check_findings("sc://h", 1, "python: No module named spark_jobs")) == "skipped"
 
 
 def test_what_only_a_driver_needs_is_no_fault_of_a_client() -> None:

@@ -16,7 +16,7 @@ from kafka.record.default_records import DefaultRecordBatch
 from assignor_core.hint import encode_hint, hint_key
 from assignor_core.loads import loads_key
 from assignor_core.record import canonical_json
-from evenlag.doctor.topic_checks import judge_records
+from evenlag.doctor.topic_checks import records_findings
 from evenlag.errors import PublishError, UnknownOutcomeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVENTS
@@ -140,7 +140,7 @@ def test_a_flood_of_foreign_records_stops_no_command_is_counted_and_is_purged_by
     assert (shown["stopped"], [each["plan_id"] for each in shown["hints"]]) == (True, [plan])
     message = f"{written.num_foreign + 1} keys with {num_bytes:,} bytes are on the topic that nobody reads"
     assert message in " ".join(evenlag("hints", group.group_id, *call).stderr.split())
-    assert f"{num_bytes:,} bytes are on the topic" in str(judge_records(state, now_ms()))
+    assert f"{num_bytes:,} bytes are on the topic" in str(records_findings(state, now_ms()))
 
     purge = ("hints", "purge", *call, "--actor", "ada", "--reason", "flood")
     assert evenlag(*purge).exit_code == 1, "nobody has confirmed it"

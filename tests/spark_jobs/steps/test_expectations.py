@@ -15,7 +15,7 @@ from evenlag.errors import QualityCheckError
 from evenlag.policy.gate_contract import Comparison, Gate
 from evenlag.policy.gates import GATES
 from evenlag.policy.group_settings import GroupSettings
-from spark_jobs.steps.expectations import judge_plans
+from spark_jobs.steps.expectations import gate_verdicts
 
 ROOT = Path(__file__).resolve().parents[3]
 GOOD: dict[str, Any] = {
@@ -59,7 +59,7 @@ BREAKS: list[tuple[str, dict[str, Any], str]] = [
 
 def test_each_gate_is_failed_by_its_plan_alone_in_one_pass() -> None:
     plans = [GOOD, *({**GOOD, "plan_id": f"bad-{n}", **change} for n, (_, change, _) in enumerate(BREAKS))]
-    verdicts = judge_plans(pd.DataFrame(plans))
+    verdicts = gate_verdicts(pd.DataFrame(plans))
     assert len(verdicts) == len(plans) * len(GATES)
     failed = {(row["plan_id"], row["gate"]): row["message"] for row in verdicts if not row["passed"]}
     assert set(failed) == {(f"bad-{n}", gate) for n, (gate, _, _) in enumerate(BREAKS)}
@@ -97,7 +97,7 @@ def test_verdicts_are_those_of_plain_comparisons(num_plans: int) -> None:
     """One plan is validated in another way than several: see ``run_suite``."""
     random = Random(num_plans)  # noqa: S311  # repeatable on purpose
     plans = [generated_plan(random, number) for number in range(num_plans)]
-    verdicts = judge_plans(pd.DataFrame.from_records(plans))
+    verdicts = gate_verdicts(pd.DataFrame.from_records(plans))
     expected = [gate.passes(json.loads(plan["settings"]), plan) for plan in plans for gate in GATES]
     assert [row["passed"] for row in verdicts] == expected
     assert {True, False} == set(expected)
@@ -114,14 +114,14 @@ def test_a_value_just_beyond_its_limit_fails_its_gate_alone(gate: Gate) -> None:
     if gate.comparison is not Comparison.EQUAL or isinstance(allowed, int):
         step = 0.01 if isinstance(allowed, float) else 1
         beyond = allowed - step if gate.comparison is Comparison.AT_LEAST else allowed + step
-    verdicts = judge_plans(
+    verdicts = gate_verdicts(
         pd.DataFrame([GOOD | within, GOOD | within | {"plan_id": "bad", gate.observed: beyond}]), gates=gates
     )
     assert [(row["plan_id"], row["gate"]) for row in verdicts if not row["passed"]] == [("bad", gate.name)]
 
 
 def test_a_group_that_brokers_assign_passes_as_one_that_its_consumers_do() -> None:
-    verdicts = judge_plans(pd.DataFrame([{**GOOD, "group_type": "consumer"}]))
+    verdicts = gate_verdicts(pd.DataFrame([{**GOOD, "group_type": "consumer"}]))
     assert all(row["passed"] for row in verdicts)
     assert [row["allowed"] for row in verdicts if row["gate"] == "hint_protocol"] == ["consumer"]
 
@@ -134,18 +134,18 @@ def test_a_gate_whose_value_cannot_be_computed_fails_the_run() -> None:
     with pytest.raises(
         QualityCheckError, match=r"no_duplicates could not be evaluated, so no plan passes.*no members"
     ):
-        judge_plans(pd.DataFrame([GOOD]), gates=[*GATES[1:], broken])
+        gate_verdicts(pd.DataFrame([GOOD]), gates=[*GATES[1:], broken])
 
 
 def test_a_gate_whose_value_is_of_a_wrong_type_fails_the_run() -> None:
     with pytest.raises(QualityCheckError, match="could not be evaluated, so no plan passes"):
-        judge_plans(pd.DataFrame([GOOD | {"moves": "many"}]))
+        gate_verdicts(pd.DataFrame([GOOD | {"moves": "many"}]))
 
 
 def test_a_gate_that_cannot_be_evaluated_fails_the_run() -> None:
     with pytest.raises(QualityCheckError, match="could not be evaluated, so no plan passes"):
-        judge_plans(pd.DataFrame([GOOD]).drop(columns="moves"))
+        gate_verdicts(pd.DataFrame([GOOD]).drop(columns="moves"))
 
 
 def test_no_plans_need_no_verdicts() -> None:
-    assert judge_plans(pd.DataFrame()) == []
+    assert gate_verdicts(pd.DataFrame()) == []
