@@ -77,7 +77,7 @@ def count_code(source: str) -> int:
 
     Examples
     --------
-    >>> count_code("'A module.'\\n\\n# One.\\nx = [\\n\\n2]  # two\\n")
+    >>> count_code("'A module.'\n\n# One.\nx = [\n\n2]  # two\n")
     2
     """
     docstrings = {

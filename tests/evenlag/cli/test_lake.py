@@ -72,4 +72,4 @@ def test_erase_needs_one_name_a_policy_and_a_yes(evenlag: Evenlag, tmp_path: Pat
     # Nobody answers the question: nothing is started.
     answer = evenlag("lake", "erase", "--member", "m", "--config", policy)
     assert answer.exit_code == 1
-    assert "Erase the member 'm' from all tables?" in answer.stdout
+    assert "Erase the member 'm' from all tables?" in answer.stderr
