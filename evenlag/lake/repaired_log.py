@@ -1,7 +1,7 @@
-"""A copy of a table's log without statistics that are none.
+"""A copy of a table's log without malformed statistics.
 
-deltalake does not open a table with a column of truth values if the statistics of one file are no statistics.
-The copy is made only then, for a read, and never written to. Without its statistics, a file is read.
+deltalake does not open a table with a boolean column if the statistics of one file are malformed. Only then
+the copy is made, for one read. A file without statistics is never pruned.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of a table that cannot be read: found one by one, and only after a read of all files has failed."""
+"""Finds the files of a table that cannot be read, after a read of all its files has failed."""
 
 from __future__ import annotations
 
