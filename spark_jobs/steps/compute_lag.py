@@ -12,7 +12,7 @@ from evenlag.lag.formula import STORED_ONLY, count_lag
 from evenlag.lag.partitions import join_partitions
 from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
-from spark_jobs.runtime.session import num_task_slots, sized_session
+from spark_jobs.runtime.session import num_task_slots, sized_session, temporary_conf
 from spark_jobs.transforms.batch_packing import pack_groups
 from spark_jobs.transforms.lag import COMMIT_HISTORY, OFFSET_HISTORY, build_lag
 
@@ -35,6 +35,9 @@ _MEMBER_COLUMNS: Final = (
     *("group_id", "group_state", "group_type", "member_id", "subscription", "subscription_error"),
     *("assignment", "assignment_error", "target_assignment", "error"),
 )
+# With a limit in bytes, Spark measures all vectors of a batch before each row. Rows of lag are small, and a
+# batch has at most 10,000.
+_UNMEASURED_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
 _HISTORY_COLUMNS: Final = {OFFSETS.name: OFFSET_HISTORY, COMMITS.name: COMMIT_HISTORY}
 
 
@@ -66,14 +69,15 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
             rows.keep(LAG, lag)
             return
     num_snapshots = 1 + len(earlier)
-    with sized_session(rows.lake.spark, num_snapshots * num_rows):
+    spark = rows.lake.spark
+    with sized_session(spark, num_snapshots * num_rows), temporary_conf(spark, _UNMEASURED_BATCHES):
         counted = build_lag(
             offsets=rows.frame(OFFSETS),
             commits=rows.frame(COMMITS),
             offset_history=_history_frame(rows, OFFSETS, history[OFFSETS.name]),
             commit_history=_history_frame(rows, COMMITS, history[COMMITS.name]),
             members=rows.rows(MEMBERS, _MEMBER_COLUMNS),
-            batches=_with_batches(topics, num_snapshots, num_task_slots(rows.lake.spark)),
+            batches=_with_batches(topics, num_snapshots, num_task_slots(spark)),
             settings_of=settings_of,
             marker=rows.marker,
             rate_window_s=settings.rate_window_s,
