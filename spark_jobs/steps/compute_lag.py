@@ -35,8 +35,8 @@ _MEMBER_COLUMNS: Final = (
     *("group_id", "group_state", "group_type", "member_id", "subscription", "subscription_error"),
     *("assignment", "assignment_error", "target_assignment", "error"),
 )
-# With a limit in bytes, Spark measures all vectors of a batch before each row. Rows of lag are small, and a
-# batch has at most 10,000.
+# With a limit in bytes, Spark measures all vectors of a batch before each row: two thirds of the processor
+# time of 300,000 rows. Rows of lag are small.
 _UNMEASURED_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
 _HISTORY_COLUMNS: Final = {OFFSETS.name: OFFSET_HISTORY, COMMITS.name: COMMIT_HISTORY}
 
