@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from evenlag.errors import LakeError
+from evenlag.errors import LakeError, SchemaError
 from evenlag.lake.arrow_schema import stored_schema
 from evenlag.lake.delta_log import check_protocol, lake_errors, open_log, read_actions
 from evenlag.lake.file_pruning import (
@@ -388,9 +388,11 @@ class LakeReader:
 
     @contextmanager
     def _opened(self, table: Table) -> Iterator[Any | None]:
-        """Open a table for a read, if need be without statistics of its log that are none."""
+        """Open a table for a read, if need be without malformed statistics of its log."""
         try:
             delta = open_log(self.paths, table)
+        except SchemaError:
+            raise
         except LakeError as error:
             with (
                 lake_errors(self.paths, table.name, "its log"),
