@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     Ask = Callable[..., subprocess.CompletedProcess[str]]
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = "north"
 OURS = ("assignor_core", "evenlag", "spark_jobs")

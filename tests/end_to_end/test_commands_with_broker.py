@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sandbox.kafka.broker import Broker
     from tests.support.fixtures.command import Evenlag
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 

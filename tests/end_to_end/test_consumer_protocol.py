@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tests.support.broker_plugin.node import Node
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed: it is the extra kip848")
-pytestmark = [pytest.mark.broker, pytest.mark.jvm]
+pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm]
 
 CLUSTER = "sandbox"
 POLICY = """

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from evenlag.report.model import Report
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 
 @pytest.fixture(scope="module")
