@@ -25,7 +25,7 @@ from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import did_you_mean, duration, moment, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from assignor_core.hint import Hint
@@ -452,13 +452,10 @@ def stop_all(
     as_json: JsonOption = False,
 ) -> None:
     """Stop all hints of a cluster: no consumer applies one, and none is published, until `resume`."""
-    from evenlag.publishing import revocation
+    from evenlag.publishing.revocation import stop_all
 
     target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
-    who, why = acting_person(actor), reason.strip()
-    done = revocation.stop_all(target.loaded, target.name, actor=who, reason=why)
-    what = "All hints are stopped" if done.changed else "All hints were stopped already"
-    _tell(target, done, what, who, why, as_json=as_json, stopped=True)
+    _change_stop(target, stop_all, actor, reason, as_json=as_json, stopped=True)
 
 
 @app.command("resume")
@@ -474,13 +471,10 @@ def resume(
     as_json: JsonOption = False,
 ) -> None:
     """Resume the hints of a cluster after `stop-all`: they are published and applied again."""
-    from evenlag.publishing import revocation
+    from evenlag.publishing.revocation import resume
 
     target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
-    who, why = acting_person(actor), reason.strip()
-    done = revocation.resume(target.loaded, target.name, actor=who, reason=why)
-    what = "Hints are followed and published again" if done.changed else "Hints were not stopped"
-    _tell(target, done, what, who, why, as_json=as_json, stopped=False)
+    _change_stop(target, resume, actor, reason, as_json=as_json, stopped=False)
 
 
 @app.command("purge")
@@ -539,9 +533,26 @@ def _target(
     return find_target(bootstrap_servers, config, cluster, lake=lake).with_hint_topic(hint_topic)
 
 
-def _tell(
-    target: Target, done: StopChange, what: str, actor: str, reason: str, *, as_json: bool, stopped: bool
+# What is printed by whether hints are stopped now, and whether that is a change.
+_STOP_SENTENCES: Final = {
+    (True, True): "All hints are stopped",
+    (True, False): "All hints were stopped already",
+    (False, True): "Hints are followed and published again",
+    (False, False): "Hints were not stopped",
+}
+
+
+def _change_stop(
+    target: Target,
+    change: Callable[..., StopChange],
+    actor: str | None,
+    reason: str,
+    *,
+    as_json: bool,
+    stopped: bool,
 ) -> None:
+    who, why = acting_person(actor), reason.strip()
+    done = change(target.loaded, target.name, actor=who, reason=why)
     if as_json:
         print_json(
             {
@@ -552,13 +563,14 @@ def _tell(
                 "changed": done.changed,
                 "unread": done.unread,
                 "warning": done.warning,
-                "actor": actor,
-                "reason": reason,
+                "actor": who,
+                "reason": why,
             }
         )
         return
     console().print(
-        f"{what} on {target.name}: control/stop {'is in' if stopped else 'is removed from'} all "
+        f"{_STOP_SENTENCES[stopped, done.changed]} on {target.name}: "
+        f"control/stop {'is in' if stopped else 'is removed from'} all "
         f"{done.num_partitions} partitions of {done.hint_topic}.",
         soft_wrap=True,
     )
