@@ -10,7 +10,7 @@ import numpy as np
 from evenlag.kafka.member_protocol import group_problem
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, Table
-from evenlag.lake.tables.contract import snapshot_columns
+from evenlag.lake.tables.contract import SNAPSHOT_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evenlag.kafka.log_offsets import Errors, Offsets
     from evenlag.kafka.topic_metadata import Partitions
 
-_HEAD: Final = tuple(column.name for column in snapshot_columns())
+_HEAD: Final = tuple(column.name for column in SNAPSHOT_COLUMNS)
 _MAX_PROBLEMS: Final = 1_000
 MEMBER_PROBLEM_COLUMNS: Final = ["group_id", "member_id", "subscription_error", "assignment_error"]
 

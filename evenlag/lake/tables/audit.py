@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from evenlag.lake.tables.contract import Column, Table
+from evenlag.lake.tables.contract import CLIENT_COLUMNS, Column, table
 
 _DAY_COLUMNS: Final = (
     Column("cluster", "STRING", "the cluster's name in the policy", nullable=False),
@@ -29,99 +29,71 @@ _INTERVAL_COLUMNS: Final = (
     Column("input_hash", "STRING", "as in `audited_snapshots`", nullable=False),
 )
 
-MEMBERSHIPS: Final = Table(
-    name="memberships",
-    doc="an interval of one day in which a group did not change",
+MEMBERSHIPS: Final = table(
+    "memberships",
+    "an interval of one day in which a group did not change",
+    *_DAY_COLUMNS,
+    Column("group_id", "STRING", "group.id", nullable=False),
+    Column("group_state", "STRING", "Stable, PreparingRebalance, CompletingRebalance, Empty, Dead"),
+    Column("group_type", "STRING", "classic, consumer, ..."),
+    Column("assignor", "STRING", "selected assignor; null during a rebalance"),
+    Column("error", "STRING", "why the group could not be described"),
+    Column("is_known", "BOOLEAN", "false during a rebalance and after a failed read", nullable=False),
+    Column("num_members", "INT", "live members", nullable=False),
+    Column(
+        "members",
+        "ARRAY<STRUCT<member_id: STRING, group_instance_id: STRING, client_id: STRING, "
+        "client_host: STRING, subscription: ARRAY<STRING>, "
+        "assignment: ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>>>",
+        "by id; subscription and assignment are null during a rebalance",
+        nullable=False,
+    ),
+    Column(
+        "topics",
+        "ARRAY<STRUCT<topic: STRING, topic_id: STRING, num_partitions: INT>>",
+        "topics subscribed or owned, without those that could not be read",
+        nullable=False,
+    ),
+    *_INTERVAL_COLUMNS,
+    Column(
+        "returned",
+        "ARRAY<STRUCT<member_id: STRING, next_member_id: STRING>>",
+        "clients with another member id in the next known interval, kept when names are removed; "
+        "null: compare the names",
+    ),
     key=("cluster", "group_id", "first_snapshot_id"),
-    columns=(
-        *_DAY_COLUMNS,
-        Column("group_id", "STRING", "group.id", nullable=False),
-        Column("group_state", "STRING", "Stable, PreparingRebalance, CompletingRebalance, Empty, Dead"),
-        Column("group_type", "STRING", "classic, consumer, ..."),
-        Column("assignor", "STRING", "selected assignor; null during a rebalance"),
-        Column("error", "STRING", "why the group could not be described"),
-        Column(
-            "is_known",
-            "BOOLEAN",
-            "false during a rebalance and after a failed read",
-            nullable=False,
-        ),
-        Column("num_members", "INT", "live members", nullable=False),
-        Column(
-            "members",
-            "ARRAY<STRUCT<member_id: STRING, group_instance_id: STRING, client_id: STRING, "
-            "client_host: STRING, subscription: ARRAY<STRING>, "
-            "assignment: ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>>>",
-            "by id; subscription and assignment are null during a rebalance",
-            nullable=False,
-        ),
-        Column(
-            "topics",
-            "ARRAY<STRUCT<topic: STRING, topic_id: STRING, num_partitions: INT>>",
-            "topics subscribed or owned, without those that could not be read",
-            nullable=False,
-        ),
-        *_INTERVAL_COLUMNS,
-        Column(
-            "returned",
-            "ARRAY<STRUCT<member_id: STRING, next_member_id: STRING>>",
-            "clients with another member id in the next known interval, kept when names are removed; "
-            "null: compare the names",
-        ),
-    ),
 )
 
-OWNERSHIP: Final = Table(
-    name="ownership",
-    doc="an interval of one day in which a partition had the same owner, or none (SCD2)",
+OWNERSHIP: Final = table(
+    "ownership",
+    "an interval of one day in which a partition had the same owner, or none (SCD2)",
+    *_DAY_COLUMNS,
+    Column("group_id", "STRING", "group.id", nullable=False),
+    Column(
+        "topic_id",
+        "STRING",
+        "Kafka's topic id; of an unreadable topic, that of the nearest snapshot of the day; null: none",
+    ),
+    Column("topic", "STRING", "name of the topic", nullable=False),
+    Column("partition", "INT", "number of the partition", nullable=False),
+    Column("state", "STRING", "OWNED, NOBODY (subscribed and not owned) or UNKNOWN", nullable=False),
+    Column("reason", "STRING", "for NOBODY and UNKNOWN"),
+    Column("member_id", "STRING", "member.id; null: not OWNED"),
+    Column("owner_key", "STRING", "its key in a hint: i:INSTANCE or m:MEMBER"),
+    *CLIENT_COLUMNS,
+    Column("num_owners", "INT", "owners at the same time", nullable=False),
+    *_INTERVAL_COLUMNS,
     key=("cluster", "group_id", "topic_id", "topic", "partition", "member_id", "first_snapshot_id"),
-    columns=(
-        *_DAY_COLUMNS,
-        Column("group_id", "STRING", "group.id", nullable=False),
-        Column(
-            "topic_id",
-            "STRING",
-            "Kafka's topic id; of an unreadable topic, that of the nearest snapshot of the day; null: none",
-        ),
-        Column("topic", "STRING", "name of the topic", nullable=False),
-        Column("partition", "INT", "number of the partition", nullable=False),
-        Column(
-            "state",
-            "STRING",
-            "OWNED, NOBODY (subscribed and not owned) or UNKNOWN",
-            nullable=False,
-        ),
-        Column("reason", "STRING", "for NOBODY and UNKNOWN"),
-        Column("member_id", "STRING", "member.id; null: not OWNED"),
-        Column("owner_key", "STRING", "its key in a hint: i:INSTANCE or m:MEMBER"),
-        Column("group_instance_id", "STRING", "group.instance.id of a static member"),
-        Column("client_id", "STRING", "client.id"),
-        Column("client_host", "STRING", "host, by the coordinator"),
-        Column(
-            "num_owners",
-            "INT",
-            "owners at the same time",
-            nullable=False,
-        ),
-        *_INTERVAL_COLUMNS,
-    ),
 )
 
-AUDITED_SNAPSHOTS: Final = Table(
-    name="audited_snapshots",
-    doc="a snapshot that the audit of its day includes, written last",
+AUDITED_SNAPSHOTS: Final = table(
+    "audited_snapshots",
+    "a snapshot that the audit of its day includes, written last",
+    *_DAY_COLUMNS,
+    Column("snapshot_id", "STRING", "the snapshot", nullable=False),
+    Column("slot", "TIMESTAMP", "scheduled time of the snapshot", nullable=False),
+    Column("started_at", "TIMESTAMP", "when it started: the order of snapshots", nullable=False),
+    Column("finished_at", "TIMESTAMP", "end of the snapshot", nullable=False),
+    Column("input_hash", "STRING", "hash of the ids of all snapshots of the day", nullable=False),
     key=("cluster", "snapshot_id"),
-    columns=(
-        *_DAY_COLUMNS,
-        Column("snapshot_id", "STRING", "the snapshot", nullable=False),
-        Column("slot", "TIMESTAMP", "scheduled time of the snapshot", nullable=False),
-        Column(
-            "started_at",
-            "TIMESTAMP",
-            "when it started: the order of snapshots",
-            nullable=False,
-        ),
-        Column("finished_at", "TIMESTAMP", "end of the snapshot", nullable=False),
-        Column("input_hash", "STRING", "hash of the ids of all snapshots of the day", nullable=False),
-    ),
 )

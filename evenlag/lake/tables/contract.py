@@ -1,8 +1,4 @@
-"""Types of a table contract: columns with types and descriptions, key, writer.
-
-Without Spark, so that the CLI, the DAG files and the documentation use the same contracts as the jobs. All
-moments are UTC timestamps. Units are part of the name: `_ms`, `_records`. Evolution only adds columns.
-"""
+"""Types of a table contract, and the columns that several tables have."""
 
 from __future__ import annotations
 
@@ -24,10 +20,7 @@ class Column:
 
 
 MONTH: Final = Column(
-    "month",
-    "DATE",
-    "first day of the month of `day`, filled by the writers",
-    nullable=False,
+    "month", "DATE", "first day of the month of `day`, filled by the writers", nullable=False
 )
 
 
@@ -35,21 +28,11 @@ MONTH: Final = Column(
 class Table:
     """One table of the lake.
 
-    Attributes
-    ----------
-    name
-        Folder under the lake root.
-    doc
-        Description of one row.
-    key
-        Columns that identify a row.
-    columns
-        Columns of a row, as jobs build it and readers return it.
-    writer
-        ``"spark"`` or ``"direct"`` (``deltalake``): who appends to the table, compacts it and cleans it up.
-    partition_by
-        The columns that partition the table: :data:`CLUSTER_AND_DAY` for tables that grow by millions of rows
-        a day, else :data:`CLUSTER_AND_MONTH`.
+    name, doc: Folder under the lake root, and description of one row.
+    key: Columns that identify a row.
+    columns: Columns of a row, as jobs build it and readers return it.
+    writer: Who writes the table, compacts it and cleans it up: ``"spark"`` or ``"direct"`` (``deltalake``).
+    partition_by: :data:`CLUSTER_AND_DAY` for tables that grow by millions of rows a day.
     """
 
     name: str
@@ -88,26 +71,40 @@ class Table:
         return tuple(column.name for column in self.columns)
 
 
-def partition_columns() -> tuple[Column, ...]:
-    """Return the columns of every table's rows that decide their partition."""
-    return (
-        Column("cluster", "STRING", "the cluster's name in the policy", nullable=False),
-        Column("day", "DATE", "UTC day of the slot", nullable=False),
-    )
+def table(
+    name: str,
+    doc: str,
+    *columns: Column,
+    key: tuple[str, ...],
+    writer: str = "spark",
+    partition_by: tuple[str, ...] = CLUSTER_AND_MONTH,
+) -> Table:
+    """Return a table with its columns in line."""
+    return Table(name, doc, key, columns, writer, partition_by)
 
 
-def snapshot_columns() -> tuple[Column, ...]:
-    """Return the columns of every table whose rows come from one snapshot."""
-    return (
-        *partition_columns(),
-        Column("snapshot_id", "STRING", "the attempt at a snapshot", nullable=False),
-    )
-
-
-def partition_key_columns() -> tuple[Column, ...]:
-    """Return the columns that identify a partition of a topic."""
-    return (
-        Column("topic_id", "STRING", "Kafka's topic id, as `Uuid.toString()`", nullable=False),
-        Column("topic", "STRING", "name of the topic", nullable=False),
-        Column("partition", "INT", "number of the partition", nullable=False),
-    )
+# The columns of every table's rows that decide their partition.
+PARTITION_COLUMNS: Final = (
+    Column("cluster", "STRING", "the cluster's name in the policy", nullable=False),
+    Column("day", "DATE", "UTC day of the slot", nullable=False),
+)
+# Of every table whose rows come from one snapshot.
+SNAPSHOT_COLUMNS: Final = (
+    *PARTITION_COLUMNS,
+    Column("snapshot_id", "STRING", "the attempt at a snapshot", nullable=False),
+)
+PLAN_COLUMNS: Final = (
+    Column("plan_id", "STRING", "the plan", nullable=False),
+    Column("group_id", "STRING", "group.id", nullable=False),
+)
+# They identify a partition of a topic.
+TOPIC_PARTITION_COLUMNS: Final = (
+    Column("topic_id", "STRING", "Kafka's topic id, as `Uuid.toString()`", nullable=False),
+    Column("topic", "STRING", "name of the topic", nullable=False),
+    Column("partition", "INT", "number of the partition", nullable=False),
+)
+CLIENT_COLUMNS: Final = (
+    Column("group_instance_id", "STRING", "group.instance.id of a static member"),
+    Column("client_id", "STRING", "client.id"),
+    Column("client_host", "STRING", "host, by the coordinator"),
+)

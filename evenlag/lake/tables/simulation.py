@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from evenlag.lake.tables.contract import Column, Table, partition_columns, snapshot_columns
+from evenlag.lake.tables.contract import PARTITION_COLUMNS, SNAPSHOT_COLUMNS, Column, table
 
 _POLICY_COLUMNS: Final = (
     Column("group_id", "STRING", "group.id", nullable=False),
@@ -13,40 +13,38 @@ _POLICY_COLUMNS: Final = (
     Column("settings", "STRING", "canonical JSON; null: observed"),
 )
 
-COMPARISONS: Final = Table(
-    name="comparisons",
-    doc="a candidate's assignment of a group at a snapshot, by that snapshot's lag",
-    key=("snapshot_id", "group_id", "policy"),
-    columns=(
-        *snapshot_columns(),
-        Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
-        *_POLICY_COLUMNS,
-        Column("reason", "STRING", "why there is no result"),
-        Column("num_members", "INT", "members of the group"),
-        Column("num_partitions", "INT", "partitions of their topics"),
-        Column(
-            "num_unknown_partitions",
-            "INT",
-            "of these, of unknown lag: with any, mean, skew, gap and gain are null",
-        ),
-        Column("num_unassigned_partitions", "INT", "of these, without a subscriber"),
-        Column("moves", "INT", "partitions that leave a live owner"),
-        Column("min_member_partitions", "INT", "fewest partitions of a member"),
-        Column("max_member_partitions", "INT", "most partitions of a member"),
-        Column("count_gap", "INT", "largest difference of counts that one move could reduce"),
-        Column("balance_score", "BIGINT", "sum of the differences of counts over all pairs"),
-        Column("max_member_lag_records", "BIGINT", "largest member lag"),
-        Column("mean_member_lag_records", "DOUBLE", "mean member lag"),
-        Column("lag_skew", "DOUBLE", "largest by mean; 1 is even"),
-        Column("lower_bound_records", "DOUBLE", "lower bound of the largest member lag"),
-        Column("optimality_gap", "DOUBLE", "distance from the lower bound, as a share"),
-        Column("gain", "DOUBLE", "relative decrease of the largest member lag"),
-        Column("comparison_id", "STRING", "hash of policies, snapshots and model"),
+COMPARISONS: Final = table(
+    "comparisons",
+    "a candidate's assignment of a group at a snapshot, by that snapshot's lag",
+    *SNAPSHOT_COLUMNS,
+    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
+    *_POLICY_COLUMNS,
+    Column("reason", "STRING", "why there is no result"),
+    Column("num_members", "INT", "members of the group"),
+    Column("num_partitions", "INT", "partitions of their topics"),
+    Column(
+        "num_unknown_partitions",
+        "INT",
+        "of these, of unknown lag: with any, mean, skew, gap and gain are null",
     ),
+    Column("num_unassigned_partitions", "INT", "of these, without a subscriber"),
+    Column("moves", "INT", "partitions that leave a live owner"),
+    Column("min_member_partitions", "INT", "fewest partitions of a member"),
+    Column("max_member_partitions", "INT", "most partitions of a member"),
+    Column("count_gap", "INT", "largest difference of counts that one move could reduce"),
+    Column("balance_score", "BIGINT", "sum of the differences of counts over all pairs"),
+    Column("max_member_lag_records", "BIGINT", "largest member lag"),
+    Column("mean_member_lag_records", "DOUBLE", "mean member lag"),
+    Column("lag_skew", "DOUBLE", "largest by mean; 1 is even"),
+    Column("lower_bound_records", "DOUBLE", "lower bound of the largest member lag"),
+    Column("optimality_gap", "DOUBLE", "distance from the lower bound, as a share"),
+    Column("gain", "DOUBLE", "relative decrease of the largest member lag"),
+    Column("comparison_id", "STRING", "hash of policies, snapshots and model"),
+    key=("snapshot_id", "group_id", "policy"),
 )
 
 _REPLAY_COLUMNS: Final = (
-    *partition_columns(),
+    *PARTITION_COLUMNS,
     *_POLICY_COLUMNS,
     Column("reason", "STRING", "why there is no result"),
     Column("period_start", "TIMESTAMP", "first snapshot", nullable=False),
@@ -64,11 +62,7 @@ _REPLAY_COLUMNS: Final = (
     Column("p95_time_lag_ms", "BIGINT", "not exceeded for 95 % of the partitions' time"),
     Column("max_time_lag_ms", "BIGINT", "largest of a partition at a snapshot"),
     Column("drain_from", "TIMESTAMP", "time of the largest observed lag"),
-    Column(
-        "drain_time_ms",
-        "BIGINT",
-        "from then until it was processed; null: not in the period",
-    ),
+    Column("drain_time_ms", "BIGINT", "from then until it was processed; null: not in the period"),
     Column("moves", "INT", "partitions that left a live owner"),
     Column("takeover_moves", "INT", "of these, at the first snapshot"),
     Column("rebalances", "INT", "including the first"),
@@ -101,16 +95,16 @@ _REPLAY_COLUMNS: Final = (
     Column("num_unknown_partitions", "INT", "partitions whose lag is never known, in no figure"),
 )
 
-REPLAYS: Final = Table(
-    name="replays",
-    doc="a simulated day of a group under a candidate",
+REPLAYS: Final = table(
+    "replays",
+    "a simulated day of a group under a candidate",
+    *_REPLAY_COLUMNS,
     key=("day", "group_id", "policy"),
-    columns=_REPLAY_COLUMNS,
 )
 
-CONTINUOUS_REPLAYS: Final = Table(
-    name="continuous_replays",
-    doc="a simulated period of several days; `day` is the first",
+CONTINUOUS_REPLAYS: Final = table(
+    "continuous_replays",
+    "a simulated period of several days; `day` is the first",
+    *_REPLAY_COLUMNS,
     key=("day", "group_id", "policy"),
-    columns=_REPLAY_COLUMNS,
 )

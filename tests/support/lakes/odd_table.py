@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import CLUSTER_AND_DAY, CLUSTER_AND_MONTH, Column, Table
-from evenlag.lake.tables.contract import partition_columns
+from evenlag.lake.tables.contract import PARTITION_COLUMNS
 from evenlag.lake.tables.month_partitions import partition_of
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.writer import append_once
@@ -23,7 +23,7 @@ ODD: Final = Table(
     "a row of a test",
     ("number",),
     (
-        *partition_columns(),
+        *PARTITION_COLUMNS,
         Column("number", "BIGINT", "tells rows apart"),
         Column("name", "STRING", "a name as Kafka allows it, and worse"),
         Column("passed", "BOOLEAN", "Spark writes no statistics of it"),
