@@ -11,10 +11,7 @@ _HERE: Final = Path(__file__).resolve().parent
 
 
 def bundle_root() -> Path:
-    """Return the folder that contains ``dags`` and ``sandbox``.
-
-    Returns the bundled data of an installed wheel; otherwise the root of the source tree.
-    """
+    """Return the folder of ``dags`` and ``sandbox``: a wheel's data, else the root of the source tree."""
     bundled = _HERE / "_bundled"
     return bundled if bundled.is_dir() else _HERE.parent
 

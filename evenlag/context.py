@@ -19,11 +19,7 @@ DEFAULT_LAKE: Final = Path("evenlag-lake")
 
 
 def acting_person(actor: str | None) -> str:
-    """Return the name of the user.
-
-    Returns that name without surrounding blanks; otherwise the user name of this process.
-    actor: The name given on the command line; None or blank when none is given.
-    """
+    """Return the name given on the command line; without one, the user name of this process."""
     import getpass
 
     if actor is not None and actor.strip():
@@ -35,10 +31,9 @@ def acting_person(actor: str | None) -> str:
 
 
 def find_policy(config: str | os.PathLike[str] | None) -> LoadedPolicy | None:
-    """Load the policy that applies.
+    """Load the policy that applies: of the file, else of ``EVENLAG_CONFIG``, else ``evenlag.yaml``.
 
-    Returns the policy; None when no file is named and the default does not exist.
-    config: The file; default: ``EVENLAG_CONFIG``, then ``evenlag.yaml`` in the current folder.
+    None if no file is named and the default does not exist.
     """
     from evenlag.policy.loader import DEFAULT_POLICY_PATH, POLICY_VARIABLE, load_policy
 
@@ -48,12 +43,8 @@ def find_policy(config: str | os.PathLike[str] | None) -> LoadedPolicy | None:
 
 
 def lake_root(lake: str | None, config: str | os.PathLike[str] | None, cluster: str | None = None) -> str:
-    """Find the root of the lake that applies.
+    """Return the given root of a lake, else the policy's; without a policy ``EVENLAG_LAKE``, or the default.
 
-    Returns the given root; otherwise the policy's; without a policy ``EVENLAG_LAKE``, then ``evenlag-lake``
-    in the current folder.
-    lake: The root given on the command line, if any.
-    config: The policy file, as for :func:`find_policy`; read only when no root is given.
     cluster: A cluster that the policy must contain, if a policy is read.
     """
     from evenlag.policy.environment import LAKE_VARIABLE
@@ -86,10 +77,7 @@ def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeRe
 
 
 def find_cluster(reader: LakeReader, cluster: str | None) -> str:
-    """Find the cluster of a lake that a command is about.
-
-    cluster: The name given on the command line, if any.
-    """
+    """Find the cluster of a lake that a command is about."""
     from evenlag.lake.tables import SNAPSHOTS
 
     names = reader.clusters(SNAPSHOTS)

@@ -270,10 +270,7 @@ _DURATION: Final = re.compile(
 
 
 def reset_age_ms(policy: str | None) -> int | None:
-    """Return how far back consumers without a commit start, if their reset policy says so (KIP-1106).
-
-    Returns milliseconds, rounded down; None for another reset policy.
-    policy: ``by_duration:PnDTnHnMnS``, another reset policy, or None.
+    """Return how far back consumers without a commit start (KIP-1106), in ms; None for another reset policy.
 
     Examples
     --------

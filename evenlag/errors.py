@@ -20,133 +20,98 @@ class JobError(Exception):
     retriable: bool = False
     exit_code: int = 1
 
+    def __init_subclass__(cls, *, exit_code: int | None = None, retriable: bool | None = None) -> None:
+        super().__init_subclass__()
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
+        cls.retriable = cls.retriable if retriable is None else retriable
+
     def __init__(self, message: str = "", *, remedy: str = "") -> None:
         super().__init__(f"{message}: {remedy}" if remedy else message)
         self.message, self.remedy = message, remedy
 
 
-class UsageError(JobError):
+class UsageError(JobError, exit_code=2):
     """Raised when options contradict each other or name something that does not exist."""
 
-    exit_code = 2
 
-
-class NotFoundError(JobError):
+class NotFoundError(JobError, exit_code=4):
     """Raised when the lake has nothing that a question asks for."""
 
-    exit_code = 4
 
-
-class PolicyError(JobError):
+class PolicyError(JobError, exit_code=2):
     """Raised when the policy file or an environment override is invalid; the message locates the fault."""
-
-    exit_code = 2
 
 
 class SecretError(PolicyError):
     """Raised when a secret that the policy refers to does not exist; never contains the secret."""
 
 
-class JarError(JobError):
+class JarError(JobError, exit_code=2):
     """Raised when a jar for a class path has other content than recorded, or others may write it."""
 
-    exit_code = 2
 
-
-class KafkaSettingsError(JobError):
+class KafkaSettingsError(JobError, exit_code=2):
     """Raised when a setting of a connection, or a file that it names, cannot be used by this process."""
 
-    exit_code = 2
 
-
-class KafkaUnreachableError(JobError):
+class KafkaUnreachableError(JobError, exit_code=3, retriable=True):
     """Raised when no broker of a cluster answers within the timeout."""
 
-    retriable = True
-    exit_code = 3
 
-
-class KafkaAuthenticationError(JobError):
+class KafkaAuthenticationError(JobError, exit_code=3):
     """Raised when a broker and evenlag do not accept each other: login, certificate, TLS or SASL."""
 
-    exit_code = 3
 
-
-class KafkaAuthorizationError(JobError):
+class KafkaAuthorizationError(JobError, exit_code=3):
     """Raised when evenlag's principal lacks an ACL without which nothing can be read or written."""
 
-    exit_code = 3
 
-
-class ClusterMismatchError(JobError):
+class ClusterMismatchError(JobError, exit_code=2):
     """Raised when a broker reports another cluster id than the lake has for this cluster name."""
 
-    exit_code = 2
 
-
-class SparkUnreachableError(JobError):
+class SparkUnreachableError(JobError, exit_code=3, retriable=True):
     """Raised when a Spark Connect server does not answer, or ends the session of a job."""
 
-    retriable = True
-    exit_code = 3
 
-
-class SparkAuthenticationError(JobError):
+class SparkAuthenticationError(JobError, exit_code=3):
     """Raised when a Spark Connect server refuses the token, or needs one."""
 
-    exit_code = 3
 
-
-class SparkServerError(JobError):
+class SparkServerError(JobError, exit_code=2):
     """Raised when a Spark Connect server cannot run a job: it lacks Delta, or runs other code of evenlag."""
 
-    exit_code = 2
 
-
-class LakeError(JobError):
+class LakeError(JobError, exit_code=3, retriable=True):
     """Raised when a table cannot be read or written. Retriable: most storage faults are temporary."""
-
-    retriable = True
-    exit_code = 3
 
 
 class LakeConflictError(LakeError):
     """Raised when another writer committed at the same time; nothing was written."""
 
 
-class SchemaError(LakeError):
+class SchemaError(LakeError, exit_code=2, retriable=False):
     """Raised when a table in the lake, or rows for it, do not match its contract."""
-
-    retriable = False
-    exit_code = 2
 
 
 class OldLakeError(SchemaError):
     """Raised when a development version wrote the lake: this version neither reads nor migrates it."""
 
 
-class LakeSchemeError(LakeError):
+class LakeSchemeError(LakeError, exit_code=2, retriable=False):
     """Raised when the URI scheme of a lake is not supported."""
 
-    retriable = False
-    exit_code = 2
 
-
-class SnapshotNotFoundError(JobError):
+class SnapshotNotFoundError(JobError, exit_code=4):
     """Raised when a slot has no finished snapshot."""
-
-    exit_code = 4
 
 
 class QualityCheckError(JobError):
     """Raised when a data quality check could not run, as opposed to a plan that failed a check."""
 
 
-class PublishError(JobError):
+class PublishError(JobError, exit_code=3, retriable=True):
     """Raised when hints could not be written; the transaction was aborted."""
-
-    retriable = True
-    exit_code = 3
 
 
 class UnknownOutcomeError(PublishError):
@@ -156,7 +121,5 @@ class UnknownOutcomeError(PublishError):
     """
 
 
-class FencedPublisherError(PublishError):
+class FencedPublisherError(PublishError, retriable=False):
     """Raised when another publisher of the same cluster has fenced this one, which must stop."""
-
-    retriable = False

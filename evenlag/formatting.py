@@ -18,10 +18,7 @@ NOTHING: Final = "-"
 
 
 def number(value: float | None, *, digits: int = 0) -> str:
-    """Format a number with thousands separators.
-
-    Returns the text; a dash for a number that is not known or not finite.
-    value: The number; None when it is not known.
+    """Format a number with thousands separators; a dash if it is not known or not finite.
 
     Examples
     --------
@@ -32,10 +29,7 @@ def number(value: float | None, *, digits: int = 0) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Format a share as a percentage.
-
-    Returns the text; a dash for a share that is not known or not finite.
-    value: The share, from 0 to 1; None when it is not known.
+    """Format a share, from 0 to 1, as a percentage; a dash if it is not known or not finite.
 
     Examples
     --------
@@ -46,10 +40,7 @@ def percent(value: float | None) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Format a duration in its two largest units.
-
-    Returns the text, rounded down; a dash for a duration that is not known or not finite.
-    milliseconds: The duration in ms; None when it is not known.
+    """Format a duration in its two largest units, rounded down; a dash if it is not known or not finite.
 
     Examples
     --------
@@ -70,11 +61,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """Format a moment in UTC, to the second.
-
-    Returns for example ``2026-03-01 13:05:00Z``; a dash for None.
-    value: The moment, with its time zone; None when it is not known.
-    """
+    """Format a moment in UTC, to the second, as ``2026-03-01 13:05:00Z``; a dash for None."""
     return NOTHING if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
@@ -108,10 +95,7 @@ def answered_by(event: Mapping[str, Any]) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Suggest the most similar name, as the end of a message.
-
-    Returns the end of the message; empty when no name is similar.
-    name: The name that does not exist.
+    """Suggest the most similar name, as the end of a message; empty if no name is similar.
 
     Examples
     --------
@@ -123,10 +107,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def at_least(value: float | None, num_unknown: int | None) -> str:
-    """Format a sum for a column: ``≥`` marks a lower bound, a dash an unknown sum.
-
-    value: The sum of the known parts; None when no part is known.
-    num_unknown: Number of unknown parts; None when it is not recorded.
+    """Format the sum of the known parts for a column: ``≥`` marks a lower bound, a dash an unknown sum.
 
     Examples
     --------
@@ -151,8 +132,6 @@ def bounded(value: float | None, bound: str | None) -> str:
 def bounded_duration(milliseconds: float | None, at_least_ms: float | None) -> str:
     """Return a duration as text, or else the lower bound of one.
 
-    milliseconds, at_least_ms: Both in ms; None when they are not known.
-
     Examples
     --------
     >>> bounded_duration(8_000, None), bounded_duration(None, 8_000), bounded_duration(None, None)
@@ -162,11 +141,7 @@ def bounded_duration(milliseconds: float | None, at_least_ms: float | None) -> s
 
 
 def at_least_of(value: float | None, num_unknown: int | None, num_partitions: int | None) -> str:
-    """Format a sum over partitions in words, with the number of unknown partitions.
-
-    value: The sum over the known partitions; None when none is known.
-    num_unknown, num_partitions: Number of unknown partitions, and of all partitions; None when they are not
-        recorded.
+    """Format a sum over the known partitions in words, with the number of unknown partitions.
 
     Examples
     --------
@@ -183,9 +158,6 @@ def exact_of(
     value: float | None, num_unknown: int | None, num_partitions: int | None, *, digits: int = 0
 ) -> str:
     """Format a metric that has no lower bound (a skew, a mean): a dash while any partition is unknown.
-
-    num_unknown, num_partitions: Number of unknown partitions, and of all partitions; None when they are not
-        recorded.
 
     Examples
     --------

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 class JobStarted:
     """The job's process runs and has read its arguments.
 
-    job: Name of the job's module, e.g. ``spark_jobs.cycle``.
     spark_log: File that receives the JVM's output; None when the JVM writes to the job's own output.
     """
 
@@ -31,11 +30,7 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """A step started (``done`` is 0), continued, or finished (``done`` equals ``total``).
-
-    step: Name of the step, as it is shown.
-    done, total: Units of work done so far, and in total.
-    """
+    """A step started (``done`` is 0), continued, or finished (``done`` equals ``total``)."""
 
     event: ClassVar[str] = "progress"
     step: str
@@ -45,10 +40,7 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The job's result.
-
-    result: The job's summary; its keys depend on the job.
-    """
+    """The job's summary; its keys depend on the job."""
 
     event: ClassVar[str] = "result"
     result: Mapping[str, Any]
@@ -59,7 +51,6 @@ class JobFailed:
     """The job failed. After a result, it means that part of the work was done.
 
     message: One line, or one line per mistake in the policy.
-    exit_code: Exit code of the job's process.
     """
 
     event: ClassVar[str] = "error"
@@ -94,9 +85,7 @@ _KINDS: dict[str, type[JobEvent]] = {
 
 
 def encode_event(event: JobEvent) -> str:
-    r"""Encode an event as one line of JSON.
-
-    event: The event; values without a JSON type (moments, days) are written as text.
+    r"""Encode an event as one line of JSON; values without a JSON type (moments, days) become text.
 
     Examples
     --------
@@ -107,9 +96,7 @@ def encode_event(event: JobEvent) -> str:
 
 
 def decode_event(line: str) -> JobEvent | None:
-    """Decode one line.
-
-    Returns the event; None for a line that is not an event of a known kind.
+    """Decode one line; None if it is not an event of a known kind.
 
     Examples
     --------

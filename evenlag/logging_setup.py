@@ -45,9 +45,7 @@ def named_logger(name: str) -> logging.Logger:
     """Return a logger whose records are safe for any handler, also for Airflow's and an application's own.
 
     Names from Kafka in a message or an exception cannot begin a line of their own, and contain no characters
-    that a terminal interprets.
-
-    Returns the logger of that name; its records have no arguments, because these are part of the message.
+    that a terminal interprets. Its records have no arguments, because these are part of the message.
     """
     logger = logging.getLogger(name)
     logger.addFilter(_escape)
@@ -73,10 +71,7 @@ def log_fields(**fields: str | None) -> Iterator[None]:
 
 
 def present_fields() -> dict[str, str]:
-    """Return the context fields of this scope, to pass them to another process.
-
-    Returns value by field, in the order of :data:`FIELDS`; without fields that are not set.
-    """
+    """Return the context fields that are set, in the order of :data:`FIELDS`, for another process."""
     fields = _fields.get()
     return {name: fields[name] for name in FIELDS if name in fields}
 
@@ -100,11 +95,7 @@ def set_up_logging(*, is_command: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLog:
-    """Logging configuration of the Spark driver for its Python workers; part of a task's closure.
-
-    form: ``text`` or ``json``.
-    fields: Context fields of the driver when it created the task.
-    """
+    """Format and context fields of the Spark driver for its Python workers; part of a task's closure."""
 
     form: str
     fields: Mapping[str, str]
@@ -116,10 +107,7 @@ class WorkerLog:
 
     @contextmanager
     def about(self, **fields: str | None) -> Iterator[None]:
-        """Set up logging in a worker, to the executor's standard error.
-
-        **fields: Context fields in addition to the driver's, of :data:`FIELDS`; None is ignored.
-        """
+        """Log in a worker to the executor's standard error, with fields in addition to the driver's."""
         # A worker runs many tasks: only the first one installs the handler.
         _log_to_stderr(self.form, logging.INFO)
         with log_fields(**{**self.fields, **fields}):
@@ -138,14 +126,10 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             **_fields_of(record),
         }
-        if text := self._exception(record):
-            entry["exception"] = text
-        return json.dumps(entry, default=str)
-
-    def _exception(self, record: logging.LogRecord) -> str | None:
+        # The handler's filter has formatted it.
         if record.exc_text:
-            return record.exc_text
-        return self.formatException(record.exc_info) if record.exc_info else None
+            entry["exception"] = record.exc_text
+        return json.dumps(entry, default=str)
 
 
 class TextFormatter(logging.Formatter):
@@ -213,7 +197,6 @@ def _prepare(record: logging.LogRecord) -> bool:
 
 
 def _escape(record: logging.LogRecord) -> bool:
-    """Escape a record's message and exception."""
     record.msg, record.args = log_text(record.getMessage()), None
     if record.exc_info and not record.exc_text:
         record.exc_text = log_text(logging.Formatter().formatException(record.exc_info))

@@ -31,11 +31,9 @@ _BEFORE: Final[list[int]] = []
 
 
 def lake_umask(root: Path) -> int:
-    """Return the umask with which files of a local lake are created.
+    """Return the umask of a local lake's files: its owner's alone unless its folder has the set-group-id bit.
 
-    Returns :data:`OWNER_ONLY`, or for a folder with the set-group-id bit what its group lacks. Others never
-    get access.
-    root: The lake's folder; it need not exist.
+    Others never get access. The folder need not exist.
     """
     try:
         mode = root.stat().st_mode

@@ -35,10 +35,7 @@ def remember_secret(value: str) -> None:
 
 
 def tell_secrets(tell: Callable[[str], object]) -> None:
-    """Forward all secrets, registered so far and later, to another masker such as Airflow's.
-
-    tell: Called with each value. A repeated call with the same function forwards the known values again.
-    """
+    """Forward all secrets, registered so far and later, to another masker; a repeat does it again."""
     if tell not in _listeners:
         _listeners.append(tell)
     for value in sorted(_secrets):

@@ -33,8 +33,6 @@ _NEW_LINE: Final = re.compile(f"\n(?!{_INDENT})")
 def printable(text: str) -> str:
     r"""Replace control characters, invisible ones, and marks of text direction by their Python escapes.
 
-    Returns one line without characters that a terminal interprets.
-
     Examples
     --------
     >>> printable("pay" + chr(27) + "[2J" + chr(10) + "roll")
@@ -46,8 +44,6 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     r"""Escape as :func:`printable` does, but keep line feeds and tabulators.
 
-    Returns lines without characters that a terminal interprets.
-
     Examples
     --------
     >>> printable_lines("a" + chr(10) + "b" + chr(27) + "[m")
@@ -57,11 +53,9 @@ def printable_lines(text: str) -> str:
 
 
 def log_text(text: str) -> str:
-    r"""Make a message safe for a log of lines.
+    r"""Make a message safe for a log of lines; one that is safe stays as it is.
 
-    Returns the message without control characters other than line feeds and tabulators. Lines after the
-    first are indented: none can be taken for a record of its own. A message that was made safe stays as it
-    is.
+    Lines after the first are indented: none can be taken for a record of its own.
 
     Examples
     --------
@@ -83,10 +77,10 @@ def page_text(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    r"""Make a text safe for a Markdown page, also in a table: no markup, no link, nothing invisible.
+    r"""Make a text safe for Markdown, also in a table: one line, no markup, no link, nothing invisible.
 
-    Returns markdown of one line, that shows the text. Where a renderer would make a link of a part of it,
-    it is a code span, with ``|`` as its escape, because no character can be escaped there.
+    Where a renderer would make a link of a part of it, it is a code span, with ``|`` as its escape, because
+    no character can be escaped there.
 
     Examples
     --------
@@ -103,10 +97,7 @@ def markdown_text(text: str) -> str:
 
 
 def cell_text(text: str) -> str:
-    """Make a text safe for a cell of a spreadsheet.
-
-    Returns one line without control characters, and with an apostrophe in front of what begins as a formula
-    does, also after a semicolon.
+    """Make a text safe for a cell of a spreadsheet: one line, with an apostrophe in front of a formula.
 
     Examples
     --------

@@ -24,11 +24,7 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 class NextSlot(NamedTuple):
-    """The next slot.
-
-    slot_ms: The slot in ms since the epoch.
-    wait_ms: Time until it is due; 0 when it is due already.
-    """
+    """The next slot since the epoch, and the time until it is due; 0 when it is due already."""
 
     slot_ms: int
     wait_ms: int
@@ -44,9 +40,6 @@ class SlotClock:
     If the wall clock goes back by more than an interval, the slots continue from the new time, each one
     millisecond later than a multiple of the interval: waiting could take years, and a slot that already has a
     snapshot would not be read again.
-
-    now: Returns the current time, with its time zone.
-    sleep: Waits for some seconds.
     """
 
     def __init__(
@@ -73,19 +66,15 @@ class SlotClock:
         return _EPOCH + found.slot_ms * _MS
 
     def succeeded(self) -> datetime:
-        """Record that the cycle of the last slot succeeded.
-
-        Returns the next slot, if the clock is not set until then.
-        """
-        self._num_failures = 0
-        return _EPOCH + self.find_next().slot_ms * _MS
+        """Record that the cycle of the last slot succeeded; return the next slot by the present clock."""
+        return self._ended(0)
 
     def failed(self) -> datetime:
-        """Record that the cycle of the last slot failed.
+        """Record that the cycle of the last slot failed; return the next slot by the present clock."""
+        return self._ended(self._num_failures + 1)
 
-        Returns the slot of the next attempt, if the clock is not set until then.
-        """
-        self._num_failures += 1
+    def _ended(self, num_failures: int) -> datetime:
+        self._num_failures = num_failures
         return _EPOCH + self.find_next().slot_ms * _MS
 
     def find_next(self) -> NextSlot:

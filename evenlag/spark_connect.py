@@ -35,8 +35,7 @@ class ConnectionFaultError(ValueError):
 class ConnectServer:
     """A Spark Connect server.
 
-    url: ``sc://host:port/;…``, with the token.
-    name: The same without parameters, for logs.
+    url, name: ``sc://host:port/;…``, with the token, and the same without parameters, for logs.
     secrets: The token as it is and as it is quoted in the URL; empty without one.
     """
 
@@ -63,9 +62,7 @@ def connect_server(
     token: str | None = None,
     use_ssl: object = None,
 ) -> ConnectServer:
-    """Return the server of a connection.
-
-    host, port: Its fields of these names; the host may have the scheme ``sc://``.
+    """Return the server of a connection by its fields; the host may have the scheme ``sc://``.
 
     Examples
     --------
@@ -83,10 +80,7 @@ def connect_server(
 
 
 def find_remote() -> str | None:
-    """Return the URL in ``EVENLAG_SPARK_REMOTE``.
-
-    Returns the URL, which may contain a token; None when the variable is empty or not set.
-    """
+    """Return the URL in ``EVENLAG_SPARK_REMOTE``, which may contain a token; None without one."""
     url = os.environ.get(REMOTE_VARIABLE)
     if not url:
         return None
@@ -98,9 +92,7 @@ def find_remote() -> str | None:
 
 
 def check_remote(url: str) -> dict[str, str]:
-    """Check the URL of a Spark Connect server.
-
-    url: ``sc://host[:port][/;key=value;…]``, as Spark's own clients take it.
+    """Check a URL ``sc://host[:port][/;key=value;…]``, as Spark's own clients take it; return its parameters.
 
     Examples
     --------
@@ -113,19 +105,17 @@ def check_remote(url: str) -> dict[str, str]:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ValueError(f"the port is no number from 1 to 65,535: write {REMOTE_FORM}") from None
-    if parts.scheme == "spark":
-        raise ValueError(
-            f"this is the URL of a Spark master, which EVENLAG_SPARK_MASTER takes: write {REMOTE_FORM}"
-        )
-    if parts.scheme != "sc" or not address.startswith("sc://"):
-        raise ValueError(f"no Spark Connect URL, it does not begin with sc://: write {REMOTE_FORM}")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError(
-            f"Spark Connect takes no user and password before the host: "
-            f"set {TOKEN_VARIABLE} to a token, and write {REMOTE_FORM}"
-        )
-    if not host or port == 0 or any(sign.isspace() or not sign.isprintable() for sign in url):
-        raise ValueError(f"no host, no port from 1 to 65,535, or a blank: write {REMOTE_FORM}")
+    has_blank = any(sign.isspace() or not sign.isprintable() for sign in url)
+    problems = {
+        "this is the URL of a Spark master, which EVENLAG_SPARK_MASTER takes": parts.scheme == "spark",
+        "no Spark Connect URL, it does not begin with sc://": not address.startswith("sc://"),
+        f"Spark Connect takes a token in {TOKEN_VARIABLE}, no user and password before the host": (
+            parts.username is not None
+        ),
+        "no host, no port from 1 to 65,535, or a blank": not host or port == 0 or has_blank,
+    }
+    if problem := next((text for text, is_wrong in problems.items() if is_wrong), None):
+        raise ValueError(f"{problem}: write {REMOTE_FORM}")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ValueError(f"only parameters may follow the port: write {REMOTE_FORM}/;key=value")
     return _parameters(parameters)

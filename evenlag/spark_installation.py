@@ -19,10 +19,7 @@ _ROOT: Final = Path(__file__).resolve().parents[1]
 
 
 def jars_folder() -> Path:
-    """Return the folder of the downloaded jars.
-
-    Returns ``$EVENLAG_JARS``, else ``.cache/jars`` of the checkout, else the folder in the user's cache.
-    """
+    """Return ``$EVENLAG_JARS``, else ``.cache/jars`` of the checkout, else the folder in the user's cache."""
     if folder := os.environ.get(JARS_VARIABLE):
         return Path(folder)
     if (_ROOT / "pyproject.toml").is_file():
@@ -31,11 +28,7 @@ def jars_folder() -> Path:
 
 
 def delta_jars() -> list[str]:
-    """List the local jars of Delta, with that of evenlag's log stores.
-
-    Returns sorted paths under ``spark`` of :func:`jars_folder`; empty if there are none (then the class
-    path of the Spark cluster must contain Delta).
-    """
+    """List the local jars of Delta and of evenlag's log stores; without any, Spark's must have Delta."""
     return sorted(str(jar) for jar in (jars_folder() / "spark").glob("*.jar"))
 
 

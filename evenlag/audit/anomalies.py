@@ -219,9 +219,7 @@ def read_lag_intervals(reader: LakeReader, period: AuditedPeriod) -> dict[str, l
     filters = period.slot_filters()
     stalled = reader.read(LAG, columns=columns, filters=[*filters, ("stalled", "=", True)])
     unheld = reader.read(
-        LAG,
-        columns=columns,
-        filters=[*filters, ("status", "in", _UNHELD_STATUSES), ("lag_records", ">", 0)],
+        LAG, columns=columns, filters=[*filters, ("status", "in", _UNHELD_STATUSES), ("lag_records", ">", 0)]
     )
     return {
         "stalled": _intervals(period, stalled, (*_PARTITION, "owner_member_id")),

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.audit.enums import Certainty, OwnerChange
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
-from evenlag.audit.owners import (
-    Around,
-    by_partition,
-    is_gap,
-    is_same_client,
-    overlapping,
-    snapshots_around,
-)
+from evenlag.audit.owners import Around, by_partition, is_gap, is_same_client, overlapping, snapshots_around
 from evenlag.audit.rebalances import compare_members
 from evenlag.enums import OwnershipState
 from evenlag.errors import NotFoundError

@@ -28,12 +28,7 @@ def keep_policy(reader: LakeReader, cluster: str, slot: datetime, loaded: Loaded
     # The policy in use is nearly always the newest one.
     if reader.read_newest(POLICIES, "day", columns=["day"], filters=filters).num_rows:
         return
-    row = {
-        "cluster": cluster,
-        "day": slot.date(),
-        "policy_hash": loaded.policy_hash,
-        "text": loaded.text,
-    }
+    row = {"cluster": cluster, "day": slot.date(), "policy_hash": loaded.policy_hash, "text": loaded.text}
     append_once(reader.paths.root, POLICIES, [row], f"policy/{cluster}/{loaded.policy_hash}")
 
 

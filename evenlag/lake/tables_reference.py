@@ -40,10 +40,7 @@ _KEPT: Final = {
 }
 _COMMON_FROM: Final = 3
 """Columns of at least this many tables are described once."""
-_WRITERS: Final = {
-    "spark": "Spark",
-    "direct": "`deltalake`",
-}
+_WRITERS: Final = {"spark": "Spark", "direct": "`deltalake`"}
 
 
 def render_tables(tables: Iterable[Table] | None = None) -> str:

@@ -42,10 +42,8 @@ _BACKLOG: Final = 32
 _LOG: Final = named_logger(__name__)
 
 
-class AddressError(JobError):
+class AddressError(JobError, exit_code=3):
     """Raised when the server cannot listen on an address."""
-
-    exit_code = 3
 
 
 def make_app(

@@ -242,10 +242,7 @@ def _group_blocker(plan: Plan, group: LiveGroup) -> _Blocker | None:
             group.assignor != EVENLAG_ASSIGNOR,
             f"the group has selected {group.assignor}, not {EVENLAG_ASSIGNOR}",
         ),
-        (
-            group.fingerprint != plan["fingerprint"],
-            "the group's members, topics or partitions have changed",
-        ),
+        (group.fingerprint != plan["fingerprint"], "the group's members, topics or partitions have changed"),
     )
     return next((_Blocker(reason) for is_mismatch, reason in checks if is_mismatch), None)
 

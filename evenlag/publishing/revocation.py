@@ -24,11 +24,7 @@ from evenlag.lake.writer import append_once
 from evenlag.publishing.eligibility import ENDED
 from evenlag.publishing.event_log import PlanEventRow, append_plan_events
 from evenlag.publishing.hint_topic import is_plausible
-from evenlag.publishing.sealing.verified_plans import (
-    PUBLISHABLE_FOR,
-    event_files,
-    oldest_day,
-)
+from evenlag.publishing.sealing.verified_plans import PUBLISHABLE_FOR, event_files, oldest_day
 from evenlag.publishing.writing.blind_writes import (
     try_again_when_fenced,
     write_foreign_tombstones,
@@ -44,10 +40,8 @@ if TYPE_CHECKING:
     from evenlag.policy.loader import LoadedPolicy
 
 
-class NoHintError(JobError):
+class NoHintError(JobError, exit_code=4):
     """Raised when a group has no hint to withdraw."""
-
-    exit_code = 4
 
 
 class NotRecordedError(LakeError):
@@ -230,11 +224,7 @@ def _change_stop(
         done = "all hints are stopped" if action == ControlAction.STOP_ALL else "hints are followed again"
         raise _not_recorded(done, error) from error
     return StopChange(
-        settings.hint_topic,
-        num_partitions,
-        changed=is_new or is_over,
-        unread=seen.unread,
-        warning=warning,
+        settings.hint_topic, num_partitions, changed=is_new or is_over, unread=seen.unread, warning=warning
     )
 
 
@@ -270,13 +260,7 @@ def _record_withdrawal(
 
 
 def _record(
-    loaded: LoadedPolicy,
-    cluster: str,
-    action: str,
-    actor: str,
-    reason: str,
-    at: datetime,
-    **about: Any,
+    loaded: LoadedPolicy, cluster: str, action: str, actor: str, reason: str, at: datetime, **about: Any
 ) -> None:
     row = {
         "cluster": cluster,

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from evenlag.policy.loader import LoadedPolicy
 
 
-class NotWaitingError(JobError):
+class NotWaitingError(JobError, exit_code=2):
     """Raised when a plan does not wait for approval; the message has the reason."""
-
-    exit_code = 2
 
 
 class AlreadyDecidedError(NotWaitingError):

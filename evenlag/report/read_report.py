@@ -50,10 +50,8 @@ _LAG_COLUMNS: Final = (
 )  # fmt: skip
 
 
-class NothingToReportError(JobError):
+class NothingToReportError(JobError, exit_code=4):
     """Raised when the lake has no snapshot of the cluster, the group or the period."""
-
-    exit_code = 4
 
 
 def read_report(

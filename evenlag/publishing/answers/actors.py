@@ -32,10 +32,8 @@ _RESERVED_ACTORS: Final = JOB_ACTORS | {"command", TIME_LIMIT_ACTOR}
 _NUM_NAMED: Final = 10
 
 
-class NotAnApproverError(JobError):
+class NotAnApproverError(JobError, exit_code=2):
     """Raised when a user answers who may not, or over a channel that the policy does not allow."""
-
-    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,7 @@ from urllib.parse import quote, urlsplit
 from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
 from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.policy.secrets import SecretRef
-from evenlag.publishing.answers.actors import (
-    REASON,
-    SENT_BY,
-    Actor,
-    NotAnApproverError,
-    sent_by_command,
-)
+from evenlag.publishing.answers.actors import REASON, SENT_BY, Actor, NotAnApproverError, sent_by_command
 from evenlag.publishing.waiting_plans import NotWaitingError
 
 if TYPE_CHECKING:
@@ -37,10 +31,8 @@ REJECT: Final = "Reject"
 _TOKEN: Final = re.compile(r"[!-~]+")
 
 
-class AirflowRequestError(JobError):
+class AirflowRequestError(JobError, exit_code=3):
     """Raised when Airflow does not answer, or refuses the token."""
-
-    exit_code = 3
 
 
 def find_access(url: str | None) -> AirflowRest | None:

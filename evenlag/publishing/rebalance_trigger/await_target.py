@@ -187,10 +187,8 @@ class _TargetWait(FollowWait):
         self._waiting = left
 
 
-class MissingExtraError(JobError):
+class MissingExtraError(JobError, exit_code=2):
     """Raised when confluent-kafka, an optional dependency, is not installed."""
-
-    exit_code = 2
 
 
 def ask_coordinator(
