@@ -20,7 +20,7 @@ from evenlag.monitoring.freshness import read_freshness
 from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.table_health import newest_faults
 from evenlag.policy.gates import ROUTINE_GATES
-from evenlag.publishing.eligibility import PUBLISHING_MODES
+from evenlag.publishing.publishable_plans import PUBLISHING_MODES
 from evenlag.quality.checks import failures_by_table, read_results, stopping_failures
 from evenlag.safe_text import printable
 

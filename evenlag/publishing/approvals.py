@@ -7,7 +7,6 @@ reads the other.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
@@ -15,7 +14,7 @@ from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.lake.writer import append_guarded
 from evenlag.publishing.answers.actors import PUBLISHER_ACTOR, TIME_LIMIT, check_may_decide
 from evenlag.publishing.approval_requests import check_deadline
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard
+from evenlag.publishing.event_log import append_plan_events, plan_event, plan_guard
 from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import seal_events
 from evenlag.publishing.waiting_plans import AlreadyDecidedError, EditedPlanError, check_waiting, read_plan
@@ -41,11 +40,8 @@ def record_answer(
     now: datetime,
     approvers: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Record a user's approval or rejection of a plan. The first recorded answer is final.
+    """Record a user's approval or rejection of a plan. The same answer by the same run changes nothing.
 
-    Idempotent: the same answer by the same run changes nothing.
-
-    approve: Whether the plan is approved; else it is rejected.
     approvers: Who may approve if the policy names nobody; None: whom the plan's request names.
     """
     event = PlanEvent.APPROVED if approve else PlanEvent.REJECTED
@@ -67,13 +63,8 @@ def record_answer(
             )
         if approve:
             check_deadline(loaded, plan, now)
-        row = PlanEventRow.of_plan(
-            {**plan.head, "run_id": run_id}, event, reason=reason, actor=actor.id, at=now
-        )
-        row = replace(row, channel=actor.columns()["channel"], actor_name=actor.name, account=actor.account)
-        if approve:
-            (row,) = seal_events(sealer, [row], {plan_id: plan.evidence})
-        return [row.as_row()]
+        row = plan_event({**plan.head, "run_id": run_id}, event, reason=reason, at=now, **actor.columns())
+        return seal_events(sealer, [row], {plan_id: plan.evidence}) if approve else [row]
 
     try:
         append_guarded(loaded.policy.lake, PLAN_EVENTS, answer, plan_guard)
@@ -81,7 +72,7 @@ def record_answer(
         # Nobody can approve it any more, and an open request would hold up the group's later plans.
         columns = {"cluster": cluster, "run_id": run_id, "day": error.plan.day or now.date()}
         columns |= {name: getattr(error.plan, name) for name in ("snapshot_id", "plan_id", "group_id")}
-        refused = PlanEventRow.of_plan(
+        refused = plan_event(
             columns, PlanEvent.REJECTED, reason=error.plan.fault, actor=PUBLISHER_ACTOR, at=now
         )
         append_plan_events(loaded.policy.lake, [refused])

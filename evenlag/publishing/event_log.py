@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
@@ -11,49 +10,26 @@ from evenlag.lake.writer import append_guarded, append_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from datetime import date, datetime
+    from datetime import datetime
+
+    Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanEventRow:
-    """One row of ``plan_events``; the fields are the table's columns."""
+def plan_event(
+    plan: Row, event: str, *, reason: str | None, actor: str, at: datetime, **more: Any
+) -> dict[str, Any]:
+    """Return an event of a plan, from a row that has the plan's columns.
 
-    cluster: str
-    day: date
-    snapshot_id: str
-    plan_id: str
-    group_id: str
-    event: str
-    reason: str | None
-    actor: str
-    at: datetime
-    sequence: int | None = None
-    expires_at: datetime | None = None
-    run_id: str | None = None
-    channel: str | None = None
-    actor_name: str | None = None
-    account: str | None = None
-    seal: str | None = None
-    signing_key_id: str | None = None
-
-    @classmethod
-    def of_plan(
-        cls, plan: Mapping[str, Any], event: str, *, reason: str | None, actor: str, at: datetime
-    ) -> Self:
-        """Build an event of a plan, from a row that has the plan's columns.
-
-        at: Time of the event. A job derives it from the data, so that a repeat builds the same row; it is
-            not earlier than the end of the snapshot that the event is based on.
-        """
-        names = ("cluster", "day", "snapshot_id", "plan_id", "group_id", "run_id")
-        return cls(**{name: plan[name] for name in names}, event=event, reason=reason, actor=actor, at=at)
-
-    def as_row(self) -> dict[str, Any]:
-        """Return the event as a row."""
-        return {name: getattr(self, name) for name in self.__slots__}
+    at: Time of the event. A job derives it from the data, so that a repeat builds the same row; it is not
+        earlier than the end of the snapshot that the event is based on.
+    more: Other columns of ``plan_events``.
+    """
+    names = ("cluster", "day", "snapshot_id", "plan_id", "group_id")
+    own = {name: plan[name] for name in names} | {"run_id": plan.get("run_id")}
+    return own | {"event": event, "reason": reason, "actor": actor, "at": at, **more}
 
 
-def append_plan_events(root: str, events: Sequence[PlanEventRow], once: str | None = None) -> int:
+def append_plan_events(root: str, events: Sequence[Row], once: str | None = None) -> int:
     """Append the events that are not recorded yet. Idempotent, also beside other writers.
 
     (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once. An event
@@ -72,22 +48,22 @@ def append_plan_events(root: str, events: Sequence[PlanEventRow], once: str | No
     return len(new) if append_once(root, PLAN_EVENTS, new, once) else 0
 
 
-def plan_guard(row: Mapping[str, Any]) -> str:
+def plan_guard(row: Row) -> str:
     """Return the guard of events of a plan that depend on its earlier events."""
     return f"events/{row['cluster']}/{row['plan_id']}"
 
 
-def _not_recorded(root: str, events: Sequence[PlanEventRow]) -> list[dict[str, Any]]:
+def _not_recorded(root: str, events: Sequence[Row]) -> list[Row]:
+    key = ("cluster", "plan_id", "event")
     known = LakeReader(root, skip_unreadable=True).read(
         PLAN_EVENTS,
-        columns=["cluster", "plan_id", "event"],
+        columns=key,
         filters=[
-            ("cluster", "in", {event.cluster for event in events}),
-            ("day", ">=", min(event.day for event in events)),
-            ("plan_id", "in", {event.plan_id for event in events}),
+            ("day", ">=", min(event["day"] for event in events)),
+            *((name, "in", {event[name] for event in events}) for name in key[:2]),
         ],
     )
-    seen = set(zip(*(known[name].to_pylist() for name in known.column_names), strict=True))
+    seen = set(zip(*(known[name].to_pylist() for name in key), strict=True))
     # One of several equal events of a call too.
-    new = {(event.cluster, event.plan_id, event.event): event.as_row() for event in reversed(events)}
-    return [row for key, row in reversed(new.items()) if key not in seen]
+    new = {tuple(event[name] for name in key): event for event in reversed(events)}
+    return [row for values, row in reversed(new.items()) if values not in seen]

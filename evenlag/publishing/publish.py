@@ -20,7 +20,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -34,12 +34,12 @@ from evenlag.lake.read_bounds import REPEATS
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.logging_setup import log_fields, named_logger
-from evenlag.publishing.eligibility import PUBLISHING_MODES, find_approved, read_publishable
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.hint_topic import MAX_PLAUSIBLE_SEQUENCE, is_plausible, read_hint_topic
 from evenlag.publishing.loads import LoadsReport, refresh_loads
 from evenlag.publishing.plugin_memory import groups_without_room
-from evenlag.publishing.publish_checks import ExpiredPlan, HeldPlan, Plan, expire_stale
+from evenlag.publishing.publish_checks import Plan, RefusedPlan, expire_stale
+from evenlag.publishing.publishable_plans import PUBLISHING_MODES, find_approved, read_publishable
 from evenlag.publishing.rebalance_trigger.await_followers import await_followers
 from evenlag.publishing.rebalance_trigger.await_target import await_target_assignment
 from evenlag.publishing.sealing.signed_records import group_signing_key, signing_key_id
@@ -104,8 +104,8 @@ class _Written:
     """State of the plans after the transaction."""
 
     published: tuple[PublishedPlan, ...] = ()
-    expired: tuple[ExpiredPlan, ...] = ()
-    held: tuple[HeldPlan, ...] = ()
+    expired: tuple[RefusedPlan, ...] = ()
+    held: tuple[RefusedPlan, ...] = ()
 
 
 def publish_cycle(
@@ -128,7 +128,8 @@ def publish_hints(
 ) -> PublishReport:
     """Publish the approved plans of a cluster up to a slot, and refresh the loads of its groups.
 
-    loaded: The policy. The groups' current modes apply, not the modes that the plans were made in.
+    The groups' current modes apply, not the modes that the plans were made in.
+
     allow_modes: Modes that may publish; can only narrow the default.
     only: Ids of the plans that may be published; all, and loads, when None.
     """
@@ -175,7 +176,7 @@ def _write_hints(
     state = read_hint_topic(settings, {plan["group_id"] for plan in plans})
     published, waiting = reconcile_published(plans, state)
     if state.stopped:
-        held = tuple(HeldPlan(plan, "all hints are stopped") for plan in waiting)
+        held = tuple(RefusedPlan(plan, "all hints are stopped", datetime.now(UTC)) for plan in waiting)
         return _logged(_Written(published=tuple(published), held=held))
     current = expire_stale(loaded, cluster, waiting, client)
     issued_at = datetime.now(UTC)
@@ -204,7 +205,7 @@ def _write_hints(
 def _await_groups(
     client: Any, settings: ClusterSettings, published: Sequence[PublishedPlan]
 ) -> dict[str, str]:
-    """Wait until groups of both protocols follow; return why others do not yet, by group."""
+    """Wait until groups follow; return why others do not yet, by group."""
     after_s, since = settings.temporary_member_after_s, time.monotonic()
     if after_s is None:
         return {}
@@ -232,7 +233,6 @@ def _room_reasons(settings: ClusterSettings, reasons: Mapping[str, str]) -> dict
 
 
 def _payloads(published: Sequence[PublishedPlan], group_type: GroupType) -> dict[str, HintPayload]:
-    """Payloads by group, of the groups of one protocol."""
     return {
         done.plan["group_id"]: HintPayload.decode(done.plan["payload"].encode())
         for done in published
@@ -240,29 +240,29 @@ def _payloads(published: Sequence[PublishedPlan], group_type: GroupType) -> dict
     }
 
 
-def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> list[PlanEventRow]:
-    def event(plan: Plan, kind: PlanEvent, at: datetime, reason: str | None = None) -> PlanEventRow:
+def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> list[dict[str, Any]]:
+    def event(plan: Plan, kind: PlanEvent, reason: str | None, at: datetime, **more: Any) -> dict[str, Any]:
         row = {**plan, "cluster": cluster, "run_id": run_id}
-        return PlanEventRow.of_plan(row, kind, reason=reason, actor=actor, at=at)
+        return plan_event(row, kind, reason=reason, actor=actor, at=at, **more)
 
-    return [
-        *(
-            replace(
-                event(done.plan, PlanEvent.PUBLISHED, done.issued_at),
-                sequence=done.sequence,
-                expires_at=done.expires_at,
-                signing_key_id=done.signing_key_id,
-            )
-            for done in written.published
-        ),
-        *(event(item.plan, PlanEvent.EXPIRED, item.at, item.reason) for item in written.expired),
+    about = ("sequence", "expires_at", "signing_key_id")
+    published = [
+        event(
+            each.plan,
+            PlanEvent.PUBLISHED,
+            None,
+            each.issued_at,
+            **{name: getattr(each, name) for name in about},
+        )
+        for each in written.published
     ]
+    return published + [event(each.plan, PlanEvent.EXPIRED, each.reason, each.at) for each in written.expired]
 
 
 def _build_report(written: _Written, not_taken_up: Mapping[str, str], loads: LoadsReport) -> PublishReport:
     plan_ids = {done.plan["group_id"]: done.plan["plan_id"] for done in written.published}
 
-    def named(items: Iterable[ExpiredPlan | HeldPlan]) -> list[tuple[str, str, str]]:
+    def named(items: Iterable[RefusedPlan]) -> list[tuple[str, str, str]]:
         return [(item.plan["group_id"], item.plan["plan_id"], item.reason) for item in items]
 
     return PublishReport(
@@ -295,8 +295,6 @@ def _log_fields(plan: Plan) -> dict[str, Any]:
 class PublishedPlan:
     """A plan whose hint is on the topic, or about to be written.
 
-    plan: Row of ``read_publishable``.
-    issued_at, expires_at: Validity of the hint, in UTC.
     signing_key_id: Id of the master key that signed it; None if it is unsigned, or an earlier try wrote it.
     value: The record; empty if an earlier try wrote it.
     """
@@ -311,11 +309,7 @@ class PublishedPlan:
 
 @dataclass(frozen=True, slots=True)
 class LastSequences:
-    """Newest sequence numbers on record in the lake.
-
-    by_group: By group id, of recent events.
-    floor: The same for all other groups: no earlier number is larger.
-    """
+    """Newest sequence numbers of recent events by group; no number of another group is above `floor`."""
 
     by_group: Mapping[str, int]
     floor: int = 0
@@ -323,8 +317,7 @@ class LastSequences:
     def next_of(self, group_id: str, state: TopicState) -> int:
         """Return the sequence number of a group's next hint.
 
-        state: State of the hint topic: its hint has the newest number, unless the topic is lost, or the
-            hint is not from this publisher.
+        The hint on the topic has the newest number, unless the topic is lost, or the hint is not from here.
         """
         current = state.hints.get(group_id)
         if current is None or current.sequence > MAX_PLAUSIBLE_SEQUENCE:
@@ -366,16 +359,12 @@ def encode_hints(
     last_sequences: LastSequences,
     max_bytes: int | None,
     issued_at: datetime,
-) -> tuple[list[PublishedPlan], list[ExpiredPlan]]:
-    """Encode and sign the hints of plans; a hint that exceeds the topic's record size expires its plan.
-
-    plans: Plans to publish, one per group.
-    max_bytes: ``max.message.bytes`` of the hint topic; None when it is not known.
-    """
+) -> tuple[list[PublishedPlan], list[RefusedPlan]]:
+    """Encode and sign the hints of plans, one per group; one that exceeds `max_bytes` expires its plan."""
     settings = loaded.policy.clusters[cluster]
     signer = signing_key_id(settings)
     hints: list[PublishedPlan] = []
-    expired: list[ExpiredPlan] = []
+    expired: list[RefusedPlan] = []
     for plan in plans:
         group_id = plan["group_id"]
         sequence = last_sequences.next_of(group_id, state)
@@ -394,7 +383,7 @@ def encode_hints(
         size = len(value) + len(hint_key(group_id)) + _RECORD_HEADER_BYTES
         if max_bytes is not None and size > max_bytes:
             reason = f"the hint has {size} bytes, the hint topic allows {max_bytes} per record"
-            expired.append(ExpiredPlan(plan, reason, datetime.now(UTC)))
+            expired.append(RefusedPlan(plan, reason, datetime.now(UTC)))
         else:
             hints.append(PublishedPlan(plan, sequence, at, expires_at, signer, value))
     return hints, expired
@@ -405,8 +394,6 @@ def read_last_sequences(lake: str, cluster: str, now: datetime) -> LastSequences
 
     Only recent events are read. A group without any gets numbers from the time in seconds on, which are
     larger than all earlier ones; in a lake without older events it has had no hint, and begins with 1.
-
-    Returns sequence numbers by group id, and the smallest one of other groups.
     """
     reader, since = LakeReader(lake, skip_unreadable=True), now - REPEATS
     # A hint may be withdrawn although its PUBLISHED event was never written: WITHDRAWN counts too.

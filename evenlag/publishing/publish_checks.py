@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from evenlag.lag.partitions import join_partitions
 from evenlag.publishing.answers.actors import POLICY_ACTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,16 +50,12 @@ _PASSING_STATES: Final = (
 )
 
 Plan: TypeAlias = "Mapping[str, Any]"  # a row of `read_publishable`
+_Value = TypeVar("_Value")
 _UNKNOWN: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ExpiredPlan:
-    """A plan that no longer applies.
-
-    plan: Row of ``read_publishable``.
-    at: When that was found, in UTC.
-    """
+class RefusedPlan(NamedTuple):
+    """A plan that is not published now, and when that was found."""
 
     plan: Plan
     reason: str
@@ -67,27 +63,16 @@ class ExpiredPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldPlan:
-    """A plan that waits for the next run: whether it still applies is not known now.
-
-    plan: Row of ``read_publishable``.
-    """
-
-    plan: Plan
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Checked:
     """Plans, by whether they passed the checks of a stage.
 
-    expired: Plans that did not, with the reason.
-    held: Plans that could not be checked: they stay approved.
+    expired: Plans that no longer apply.
+    held: Plans that could not be checked: they stay approved, and wait for the next run.
     """
 
     accepted: tuple[Plan, ...]
-    expired: tuple[ExpiredPlan, ...]
-    held: tuple[HeldPlan, ...] = ()
+    expired: tuple[RefusedPlan, ...]
+    held: tuple[RefusedPlan, ...] = ()
 
 
 class _Blocker(NamedTuple):
@@ -101,9 +86,6 @@ def expire_stale(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan], clie
     """Check eligibility and age, then the live groups, then the gain on the current lag.
 
     An error of Kafka says nothing about a plan: reading is repeated for a few seconds, then the plan is held.
-
-    Returns the plans that may be published now, those that no longer apply, and those that wait.
-    plans: Rows of ``read_publishable`` that are not published yet.
     """
     eligible = check_eligibility(loaded, cluster, plans)
     settings = loaded.policy.clusters[cluster]
@@ -138,26 +120,16 @@ def check_eligibility(loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan])
 def _read_groups(
     plans: Sequence[Plan], client: Any, settings: ClusterSettings, deadline: Deadline
 ) -> dict[str, LiveGroup]:
-    """Describe the groups; those with an error that may pass are described again until the deadline."""
-    group_types = {
-        plan["group_id"]: GroupType.CONSUMER
-        if plan["group_type"] == GroupType.CONSUMER
-        else GroupType.CLASSIC
-        for plan in plans
-    }
+    is_consumer = {plan["group_id"]: plan["group_type"] == GroupType.CONSUMER for plan in plans}
     limits, ignored = request_limits(settings), frozenset({settings.hint_topic})
-    live = read_live_groups(client, group_types, limits, ignored)
-    for pause_s in _pauses(deadline):
-        failed = {
-            name: group_types[name]
-            for name, group in live.items()
-            if group.error is not None and not group.is_denied
-        }
-        if not failed:
-            break
-        time.sleep(pause_s)
-        live |= read_live_groups(client, failed, limits, ignored)
-    return live
+
+    def read(names: Collection[str]) -> dict[str, LiveGroup]:
+        types = {name: GroupType.CONSUMER if is_consumer[name] else GroupType.CLASSIC for name in names}
+        return read_live_groups(client, types, limits, ignored)
+
+    return _read_repeatedly(
+        is_consumer, read, lambda group: group.error is not None and not group.is_denied, deadline
+    )
 
 
 def _read_gains(
@@ -168,44 +140,45 @@ def _read_gains(
     client: Any,
     deadline: Deadline,
 ) -> dict[str, LiveGain]:
-    """Measure the plans on the current lag; those whose offsets could not be read again, as above."""
     limits = request_limits(loaded.policy.clusters[cluster])
     settings = {plan["group_id"]: loaded.policy.group_settings(cluster, plan["group_id"]) for plan in plans}
-    gains = read_live_gains(client, plans, live, settings, limits)
-    for pause_s in _pauses(deadline):
-        failed = [plan for plan in plans if _may_pass(gains[plan["plan_id"]].error)]
-        if not failed:
-            break
-        time.sleep(pause_s)
-        gains |= read_live_gains(client, failed, live, settings, limits)
-    return gains
+    by_id = {plan["plan_id"]: plan for plan in plans}
+
+    def read(names: Collection[str]) -> dict[str, LiveGain]:
+        return read_live_gains(client, [by_id[name] for name in names], live, settings, limits)
+
+    return _read_repeatedly(
+        by_id, read, lambda gain: gain.error is not None and not is_not_authorized(gain.error), deadline
+    )
 
 
-def _may_pass(error: str | None) -> bool:
-    return error is not None and not is_not_authorized(error)
-
-
-def _pauses(deadline: Deadline) -> Iterator[float]:
-    """Growing pauses between tries, while there is time."""
+def _read_repeatedly(
+    names: Collection[str],
+    read: Callable[[Collection[str]], dict[str, _Value]],
+    may_pass: Callable[[_Value], bool],
+    deadline: Deadline,
+) -> dict[str, _Value]:
+    """Read values by name; those with an error that may pass again, after growing pauses."""
+    found = read(names)
     pause_s = _FIRST_PAUSE_S
-    while deadline.left_s > pause_s:
-        yield pause_s
+    while (failed := [name for name in found if may_pass(found[name])]) and deadline.left_s > pause_s:
+        time.sleep(pause_s)
         pause_s *= 2
+        found |= read(failed)
+    return found
 
 
 def _check(plans: Sequence[Plan], blocker: Callable[[Plan], _Blocker | None]) -> Checked:
-    """Separate the plans that ``blocker`` has a reason against."""
     accepted: list[Plan] = []
-    expired: list[ExpiredPlan] = []
-    held: list[HeldPlan] = []
+    expired: list[RefusedPlan] = []
+    held: list[RefusedPlan] = []
     for plan in plans:
         found = blocker(plan)
         if found is None:
             accepted.append(plan)
-        elif found.is_final:
-            expired.append(ExpiredPlan(plan, found.reason, datetime.now(UTC)))
         else:
-            held.append(HeldPlan(plan, found.reason))
+            refused = RefusedPlan(plan, found.reason, datetime.now(UTC))
+            (expired if found.is_final else held).append(refused)
     return Checked(tuple(accepted), tuple(expired), tuple(held))
 
 
@@ -300,7 +273,6 @@ def read_live_gains(
 
     plans: ``plan_id, group_id, payload``; one per group.
     live: The groups, with the members and topics that the plans were made for (same fingerprint).
-    limits: Request rate, timeouts and deadline; what is not read by the deadline is unknown.
     """
     if not plans:
         return {}
@@ -346,25 +318,12 @@ def measure_gain(
 def group_lag(
     group: LiveGroup, settings: GroupSettings, group_id: str, offsets: LiveOffsets
 ) -> NDArray[np.int64]:
-    """Compute the current lag of a group.
-
-    Returns lag in records by (topic, partition number), int64; -1: unknown, or known as a bound only.
-    group, group_id: The live group; its topics give the order of the rows.
-    """
+    """Return a group's current lag in records, by its topics and partitions; -1: unknown, or a bound."""
     import pyarrow.compute as pc
 
     names = [topic for topic, _, _ in group.topics]
-    subscribed = member_rows(
-        [
-            {
-                "group_id": group_id,
-                "group_state": group.state,
-                "member_id": "",
-                "assignment": [],
-                "subscription": names,
-            }
-        ]
-    )
+    member = {"member_id": "", "assignment": [], "subscription": names}
+    subscribed = member_rows([{"group_id": group_id, "group_state": group.state, **member}])
     commits = offsets.commits.filter(pc.equal(offsets.commits["group_id"], group_id))
     joined = join_partitions(offsets.offsets, commits, subscribed, lambda _group_id: settings)
     rows = count_lag(joined.partitions, joined.groups, joined.member_ids, 0.0)

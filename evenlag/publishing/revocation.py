@@ -21,9 +21,9 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVENTS
 from evenlag.lake.writer import append_once
-from evenlag.publishing.eligibility import ENDED
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.hint_topic import is_plausible
+from evenlag.publishing.publishable_plans import ENDED
 from evenlag.publishing.sealing.verified_plans import PUBLISHABLE_FOR, event_files, oldest_day
 from evenlag.publishing.writing.blind_writes import (
     try_again_when_fenced,
@@ -241,22 +241,14 @@ def _record_withdrawal(
     at = datetime.now(UTC)
     about = {"group_id": done.group_id, "plan_id": done.plan_id, "sequence": done.sequence}
     _record(loaded, cluster, ControlAction.WITHDRAW, actor, reason, at, **about)
-    events = [
-        PlanEventRow(
-            cluster=cluster,
-            day=plan["day"],
-            snapshot_id=plan["snapshot_id"],
-            plan_id=plan["plan_id"],
-            group_id=done.group_id,
-            event=PlanEvent.WITHDRAWN,
-            reason=reason,
-            actor=actor,
-            at=at,
-            sequence=plan["sequence"],
+    own = {"cluster": cluster, "group_id": done.group_id, "run_id": None}
+    withdrawn = [
+        plan_event(
+            plan | own, PlanEvent.WITHDRAWN, reason=reason, actor=actor, at=at, sequence=plan["sequence"]
         )
         for plan in plans
     ]
-    append_plan_events(loaded.policy.lake, events)
+    append_plan_events(loaded.policy.lake, withdrawn)
 
 
 def _record(

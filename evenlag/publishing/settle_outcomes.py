@@ -12,7 +12,7 @@ from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_E
 from evenlag.lake.writer import append_guarded
 from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, build_outcomes
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, find_published
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events, plan_guard
+from evenlag.publishing.event_log import append_plan_events, plan_event, plan_guard
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -95,19 +95,12 @@ def append_outcome_events(rows: SnapshotReader, outcomes: Sequence[dict[str, Any
         ]
         found = rows.reader.read(SNAPSHOTS, columns=["snapshot_id", "finished_at"], filters=filters)
         finished |= {row["snapshot_id"]: row["finished_at"] for row in found.to_pylist()}
-    append_plan_events(
-        rows.reader.paths.root,
-        [
-            PlanEventRow.of_plan(
-                row,
-                row["outcome"],
-                reason=row["reason"],
-                actor=_ACTOR,
-                at=finished.get(row["snapshot_id"], row["slot"]),
-            )
-            for row in outcomes
-        ],
-    )
+    events = [
+        plan_event(row, row["outcome"], reason=row["reason"], actor=_ACTOR, at=at)
+        for row in outcomes
+        for at in (finished.get(row["snapshot_id"], row["slot"]),)
+    ]
+    append_plan_events(rows.reader.paths.root, events)
 
 
 def _build_outcomes(

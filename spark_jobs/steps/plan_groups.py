@@ -33,7 +33,7 @@ from evenlag.planning.decision_record import (
 from evenlag.planning.plan_batch import PLANNED, table_rows
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_recorded
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.sealing.verified_plans import (
     NOT_AS_SEALED,
     is_followed,
@@ -270,11 +270,11 @@ def _same_on_record(rows: SnapshotRows, parts: Iterable[pa.Table]) -> set[str]:
     return same
 
 
-def _proposed(heads: list[dict[str, Any]], context: PlanContext, sealer: Sealer | None) -> list[PlanEventRow]:
+def _proposed(
+    heads: list[dict[str, Any]], context: PlanContext, sealer: Sealer | None
+) -> list[dict[str, Any]]:
     events = [
-        PlanEventRow.of_plan(
-            head, PlanEvent.PROPOSED, reason=head["mode_reason"], actor=_ACTOR, at=context.finished_at
-        )
+        plan_event(head, PlanEvent.PROPOSED, reason=head["mode_reason"], actor=_ACTOR, at=context.finished_at)
         for head in heads
     ]
     return seal_events(sealer, events, {head["plan_id"]: None for head in heads if is_followed(head)})

@@ -18,7 +18,7 @@ from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS
 from evenlag.lake.writer import append_once
 from evenlag.planning.decision_record import once
 from evenlag.planning.gate_inputs import build_gate_rows
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.sealing.verified_plans import (
     NOT_AS_SEALED,
     FaultyPlan,
@@ -195,7 +195,7 @@ def _events(
     verdicts: Mapping[str, _Verdict],
     results: Mapping[str, list[dict[str, Any]]],
     faults: Mapping[str, str],
-) -> list[PlanEventRow]:
+) -> list[dict[str, Any]]:
     events = []
     for head in heads:
         if verdicts[head["plan_id"]] is _Verdict.REJECTED:
@@ -206,5 +206,5 @@ def _events(
             event, actor, reason = PlanEvent.APPROVED, _POLICY_ACTOR, _ALL_PASSED
         else:
             continue
-        events.append(PlanEventRow.of_plan(head, event, reason=reason, actor=actor, at=context.finished_at))
+        events.append(plan_event(head, event, reason=reason, actor=actor, at=context.finished_at))
     return events

@@ -28,7 +28,7 @@ from evenlag.lake.writer import append_once
 from evenlag.planning.gate_inputs import count_rows
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import LoadedPolicy, parse_policy
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from spark_jobs.steps import decide
@@ -111,18 +111,18 @@ class World:
         append_plan_events(
             self.loaded.policy.lake,
             [
-                PlanEventRow(
-                    cluster=CLUSTER,
-                    day=shown["day"],
-                    snapshot_id=shown["snapshot_id"],
-                    plan_id=shown["plan_id"],
-                    group_id=self.prefix + name,
-                    event=event,
-                    reason="a test",
-                    actor=actor,
-                    at=datetime.now(UTC),
-                    sequence=7 if event == "PUBLISHED" else None,
-                )
+                {
+                    "cluster": CLUSTER,
+                    "day": shown["day"],
+                    "snapshot_id": shown["snapshot_id"],
+                    "plan_id": shown["plan_id"],
+                    "group_id": self.prefix + name,
+                    "event": event,
+                    "reason": "a test",
+                    "actor": actor,
+                    "at": datetime.now(UTC),
+                    "sequence": 7 if event == "PUBLISHED" else None,
+                }
             ],
         )
 

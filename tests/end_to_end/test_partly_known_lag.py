@@ -19,7 +19,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
 from evenlag.policy.group_settings import BackOff, GroupSettings
 from evenlag.publishing.evaluate_plans import score_plans
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events
 from evenlag.publishing.settle_outcomes import read_published, settle_outcomes
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
@@ -161,19 +161,19 @@ def write(lake: Lake) -> None:
     rows = planned(FOLLOWED, FIRST, BEFORE, then) + planned(AGAIN, SECOND, AFTER, THEN)
     # In any order: Spark keeps none.
     write_rows(root, PLAN_ASSIGNMENTS, arrow(PLAN_ASSIGNMENTS, rows[::-1]))
-    published = PlanEventRow(
-        cluster="c",
-        day=DAY,
-        snapshot_id=FIRST,
-        plan_id=FOLLOWED,
-        group_id="g",
-        event="PUBLISHED",
-        reason=None,
-        actor="policy",
-        at=NOW + timedelta(seconds=30),
-        sequence=1,
-        expires_at=NOW + timedelta(hours=1),
-    )
+    published = {
+        "cluster": "c",
+        "day": DAY,
+        "snapshot_id": FIRST,
+        "plan_id": FOLLOWED,
+        "group_id": "g",
+        "event": "PUBLISHED",
+        "reason": None,
+        "actor": "policy",
+        "at": NOW + timedelta(seconds=30),
+        "sequence": 1,
+        "expires_at": NOW + timedelta(hours=1),
+    }
     append_plan_events(root, [published])
     reader = LakeReader(root)
     second, lives = SnapshotRows(lake, reader, markers[SECOND]), read_published(reader, "c")

@@ -73,7 +73,7 @@ class Actor:
         given = (name or "").strip()
         return cls(f"{ACCOUNT_PREFIX}{account}", Channel.COMMAND, given or None, account_and_host())
 
-    def columns(self) -> dict[str, str | None]:
+    def columns(self) -> dict[str, Any]:
         """Return the columns of ``plan_events`` that record it."""
         channel = None if self.channel is None else self.channel.value
         return {"actor": self.id, "channel": channel, "actor_name": self.name, "account": self.account}

@@ -16,7 +16,7 @@ its cluster, month and the statistics of the file do not exclude that the file h
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
 from types import MappingProxyType
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.publishing.event_log import PlanEventRow
 
     Row = Mapping[str, Any]
     # Rows of a plan by table, each with what the log says wrongly of it.
@@ -233,21 +232,19 @@ def seal_plan_rows(sealer: Sealer | None, table: Table, rows: pa.Table) -> pa.Ta
 
 
 def seal_events(
-    sealer: Sealer | None, events: Sequence[PlanEventRow], evidence: Mapping[str, Sequence[str] | None]
-) -> list[PlanEventRow]:
-    """Return events with their seals.
+    sealer: Sealer | None, events: Sequence[Row], evidence: Mapping[str, Sequence[str] | None]
+) -> list[dict[str, Any]]:
+    """Return events with their seals; without a sealer they stay as they are.
 
-    sealer: The cluster's sealer; without one the events stay as they are.
     evidence: The plans whose events get a seal, with what an approval covers; None for another event.
     """
     if sealer is None:
-        return list(events)
-    stored = as_stored(PLAN_EVENTS, [event.as_row() for event in events])
+        return [dict(event) for event in events]
     return [
-        replace(event, seal=sealer.seal(PLAN_EVENTS, row, evidence[event.plan_id]))
-        if event.plan_id in evidence
-        else event
-        for event, row in zip(events, stored, strict=True)
+        row | {SEAL: sealer.seal(PLAN_EVENTS, row, evidence[row["plan_id"]])}
+        if row["plan_id"] in evidence
+        else row
+        for row in as_stored(PLAN_EVENTS, events)
     ]
 
 

@@ -14,7 +14,7 @@ from evenlag.lake.tables import PLANS
 from evenlag.overview.read_cluster import read_cluster
 from evenlag.overview.sources import ReportSource
 from evenlag.overview.views import OverviewView
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events, plan_event
 from tests.truth.recorded_lakes import extract
 
 if TYPE_CHECKING:
@@ -79,8 +79,8 @@ def test_rows_are_read_again_only_when_a_table_or_the_time_changes_them(
     assert (again.groups, again.clusters) == (first.groups, first.clusters)
     assert view.count([source]) == counts
     at = datetime.now(UTC)
-    event = PlanEventRow.of_plan(plan, "EXPIRED", reason="a test", actor="test", at=at)
-    append_plan_events(source.lake, [replace(event, day=at.date(), plan_id="of-a-test")])
+    event = plan_event(plan, "EXPIRED", reason="a test", actor="test", at=at)
+    append_plan_events(source.lake, [event | {"day": at.date(), "plan_id": "of-a-test"}])
     view.read([source])
     assert len(reads) == 2
     expired = counts[source.name].events["EXPIRED"]

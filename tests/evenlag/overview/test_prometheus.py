@@ -24,7 +24,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import OUTCOMES, PLANS
 from evenlag.lake.writer import append_once
 from evenlag.overview.metrics import OUTCOME_REASONS, ClusterCounts, render_metrics
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events, plan_event
 from tests.evenlag.overview.test_metric_families import parse
 from tests.evenlag.overview.test_server import TOKEN, ask
 from tests.support.overview.prometheus import (
@@ -59,7 +59,7 @@ def add_recent_plans(root: str) -> None:
     reader, now = LakeReader(root), datetime.now(UTC)
     plan = reader.read(PLANS).to_pylist()[-1]
     plan |= {"plan_id": "of-this-test", "day": now.date()}
-    event = PlanEventRow.of_plan(plan, "PUBLISHED", reason=None, actor="test", at=now)
+    event = plan_event(plan, "PUBLISHED", reason=None, actor="test", at=now)
     append_plan_events(root, [event])
     row = dict.fromkeys(OUTCOMES.column_names) | {
         name: plan[name] for name in ("cluster", "day", "snapshot_id", "plan_id", "group_id", "run_id")

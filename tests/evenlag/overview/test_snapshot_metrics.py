@@ -9,7 +9,7 @@ import pytest
 
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS, SNAPSHOTS
 from evenlag.overview.metrics import read_metrics
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT, TOPIC_IDS, append_rows, frame, marker
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_events_of_the_plans_made_from_the_newest_snapshot_are_counted_whoever_r
     append_plan_events(
         lake.paths.root,
         [
-            PlanEventRow(**values, day=day, event=what, reason=None, actor="p", at=NOW, sequence=1)
+            {**values, "day": day, "event": what, "actor": "p", "at": NOW, "sequence": 1}
             for what, day in (("PUBLISHED", DAY), ("WITHDRAWN", DAY + timedelta(days=1)))
         ],
     )

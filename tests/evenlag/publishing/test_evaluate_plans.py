@@ -12,7 +12,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
 from evenlag.policy.group_settings import BackOff, GroupSettings
 from evenlag.publishing.evaluate_plans import score_plans
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events
 from evenlag.publishing.settle_outcomes import read_published
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from tests.support.lakes.snapshots import DAY, HEAD, NOW, TOPIC_IDS, arrow, marker, member
@@ -66,18 +66,18 @@ def head(group: str) -> dict[str, Any]:
 def event(
     group: str, name: str, *, minutes_ago: float = 11, plan: str | None = None, sequence: int = 1
 ) -> Any:
-    return PlanEventRow(
-        cluster="c",
-        day=DAY,
-        snapshot_id=BEFORE,
-        plan_id=plan or group,
-        group_id=group,
-        event=name,
-        reason="a person did",
-        actor="evenlag",
-        at=NOW - timedelta(minutes=minutes_ago),
-        sequence=sequence,
-    )
+    return {
+        "cluster": "c",
+        "day": DAY,
+        "snapshot_id": BEFORE,
+        "plan_id": plan or group,
+        "group_id": group,
+        "event": name,
+        "reason": "a person did",
+        "actor": "evenlag",
+        "at": NOW - timedelta(minutes=minutes_ago),
+        "sequence": sequence,
+    }
 
 
 NOW_LAGS: dict[str, tuple[list[int | None], list[int | None]]] = {

@@ -90,10 +90,10 @@ def approved(group: LiveGroup) -> str:
     group.wait_until_settled()
     plan_id = group.plan(approved=False)
     recorded = group.events(plan_id)["PROPOSED"]
-    from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+    from evenlag.publishing.event_log import append_plan_events
 
     yes = recorded | {"event": "APPROVED", "actor": "alice", "at": datetime.now(UTC)}
-    append_plan_events(str(group.lake), [PlanEventRow(**yes)])
+    append_plan_events(str(group.lake), [yes])
     return plan_id
 
 

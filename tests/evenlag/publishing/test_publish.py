@@ -130,13 +130,13 @@ def test_a_run_stuck_before_it_could_fence_puts_no_older_plan_over_a_newer_one(
 def test_a_plan_that_a_person_rejected_meanwhile_is_not_published(
     group: LiveGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+    from evenlag.publishing.event_log import append_plan_events
 
     plan_id = new_plan(group)
     stuck = Stuck(group, monkeypatch, publish, "ensure_hint_topic")
     recorded = group.events(plan_id)["APPROVED"]
     rejection = recorded | {"event": "REJECTED", "actor": "alice", "reason": "no", "at": datetime.now(UTC)}
-    append_plan_events(str(group.lake), [PlanEventRow(**rejection)])
+    append_plan_events(str(group.lake), [rejection])
     stuck.wake()
     assert stuck.report == PublishReport()
     assert group.group_id not in group.topic_state.hints

@@ -14,7 +14,7 @@ from evenlag.lake.snapshot_ids import slot_ms
 from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column
 from evenlag.lake.writer import append_once
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events
 from tests.support.lakes.snapshots import DAY, HEAD, NOW, SNAPSHOT, commit, frame, marker
 
 if TYPE_CHECKING:
@@ -88,18 +88,18 @@ def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
 
 
 def test_a_plan_s_event_is_recorded_once_and_spark_reads_it(lake: Lake) -> None:
-    event = PlanEventRow(
-        cluster="c",
-        day=DAY,
-        snapshot_id=SNAPSHOT,
-        plan_id="p",
-        group_id="g",
-        event="PUBLISHED",
-        reason=None,
-        actor="test",
-        at=datetime.now(UTC),
-        sequence=7,
-    )
+    event = {
+        "cluster": "c",
+        "day": DAY,
+        "snapshot_id": SNAPSHOT,
+        "plan_id": "p",
+        "group_id": "g",
+        "event": "PUBLISHED",
+        "reason": None,
+        "actor": "test",
+        "at": datetime.now(UTC),
+        "sequence": 7,
+    }
     root = lake.paths.root
     assert append_plan_events(root, [event]) == 1
     assert append_plan_events(root, [event]) == 0

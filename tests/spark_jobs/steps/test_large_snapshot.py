@@ -24,7 +24,7 @@ from evenlag.lake.tables import (
     PLANS,
 )
 from evenlag.publishing.evaluate_plans import score_plans
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.settle_outcomes import read_published, settle_outcomes
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import collect_snapshot, compute_lag, plan_groups
@@ -61,11 +61,9 @@ def run_cycles(spark: SparkSession, root: Path, *, is_kept: bool) -> dict[str, l
             owners[plan["group_id"]] = {
                 name: [place for place, owner in sorted(after.items()) if owner == name] for name in HELD
             }
-        hint = PlanEventRow.of_plan(
-            plan, "PUBLISHED", reason=None, actor="policy", at=NOW + timedelta(seconds=20)
-        )
+        hint = plan_event(plan, "PUBLISHED", reason=None, actor="policy", at=NOW + timedelta(seconds=20))
         more = {"sequence": number, "expires_at": NOW + timedelta(seconds=40)}
-        append_plan_events(str(root), [PlanEventRow(**hint.as_row() | more)])
+        append_plan_events(str(root), [hint | more])
     rows = write_snapshot(lake, SECOND, owners, is_kept=is_kept)
     published = read_published(reader, "c")
     assert settle_outcomes(rows, published, "r") == {"APPLIED": 1, "EXPIRED": 3}

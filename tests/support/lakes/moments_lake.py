@@ -16,7 +16,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events
 from tests.support.lakes.snapshots import TOPIC_IDS, append_rows, marker, member, offset
 
 if TYPE_CHECKING:
@@ -150,18 +150,18 @@ def write_planned(lake: Lake) -> None:
         (OPEN, FIFTH, "PUBLISHED", after(FIFTH, 40), 2),
     )
     events = [
-        PlanEventRow(
-            cluster="c",
-            day=slot.date(),
-            snapshot_id=snapshot_id(slot),
-            plan_id=plan,
-            group_id=GROUP,
-            event=event,
-            reason=None,
-            actor="publisher",
-            at=at,
-            sequence=sequence,
-        )
+        {
+            "cluster": "c",
+            "day": slot.date(),
+            "snapshot_id": snapshot_id(slot),
+            "plan_id": plan,
+            "group_id": GROUP,
+            "event": event,
+            "reason": None,
+            "actor": "publisher",
+            "at": at,
+            "sequence": sequence,
+        }
         for plan, slot, event, at, sequence in published
     ]
     append_plan_events(lake.paths.root, events)

@@ -21,7 +21,7 @@ from evenlag.planning.decision_record import once, read_decision, record_decisio
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing import approval_requests, approvals
 from evenlag.publishing.answers.actors import TIME_LIMIT_ACTOR, Actor
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events
 from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError
 from tests.support.lakes.snapshots import arrow, marker
 
@@ -76,12 +76,12 @@ class Contest:
         append_once(self.root, PLANS, plans, None)
         verdicts = [head | {"gate": "gain", "passed": True, "message": "enough"} for head in heads]
         append_once(self.root, GATE_RESULTS, verdicts, None)
-        events = [self.event(head, "PROPOSED", "planner").as_row() for head in heads]
+        events = [self.event(head, "PROPOSED", "planner") for head in heads]
         append_once(self.root, PLAN_EVENTS, events, None)
 
-    def event(self, head: dict[str, Any], event: str, actor: str) -> PlanEventRow:
+    def event(self, head: dict[str, Any], event: str, actor: str) -> dict[str, Any]:
         """Return an event of a plan."""
-        return PlanEventRow(**head, event=event, reason=None, actor=actor, at=self.start, run_id=actor)
+        return {**head, "event": event, "actor": actor, "at": self.start, "run_id": actor}
 
 
 @cache

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.edited_plans import find_edited_plans
-from evenlag.publishing.eligibility import read_publishable
 from evenlag.publishing.publish_checks import check_eligibility
+from evenlag.publishing.publishable_plans import read_publishable
 from tests.support.lakes.snapshots import NOW
 from tests.support.sealing.sealed_lake import is_of_plan, policy
 

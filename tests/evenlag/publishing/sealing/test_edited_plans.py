@@ -26,8 +26,8 @@ from evenlag.lake.tables import (
 from evenlag.monitoring.alerts import find_changes, record_changes
 from evenlag.publishing.answers.actors import Actor
 from evenlag.publishing.approvals import record_answer
-from evenlag.publishing.eligibility import read_publishable
-from evenlag.publishing.event_log import PlanEventRow, append_plan_events
+from evenlag.publishing.event_log import append_plan_events, plan_event
+from evenlag.publishing.publishable_plans import read_publishable
 from evenlag.publishing.sealing.verified_plans import seal_state
 from evenlag.publishing.waiting_plans import EditedPlanError
 from tests.support.lakes.snapshots import NOW
@@ -228,7 +228,7 @@ def test_an_approval_that_somebody_writes_without_the_key_approves_nothing(
     monkeypatch.setenv(VARIABLE, KEY)
     (plan,) = (plan for plan in read_publishable(policy(root), "c", NOW) if plan["plan_id"] == plan_id)
     head = plan | {"cluster": "c", "run_id": "publish"}
-    expired = PlanEventRow.of_plan(head, "EXPIRED", reason=plan["refusal"], actor="evenlag", at=NOW)
+    expired = plan_event(head, "EXPIRED", reason=plan["refusal"], actor="evenlag", at=NOW)
     append_plan_events(str(root), [expired])
     monkeypatch.delenv(VARIABLE)
     assert alerts(root) == {WAITING: f"plan {plan_id[:12]} is {reason}"}

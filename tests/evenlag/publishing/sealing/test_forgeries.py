@@ -31,7 +31,7 @@ from evenlag.publishing.approval_requests import request_approval
 from evenlag.publishing.approvals import record_answer
 from evenlag.publishing.hint_topic import TopicState
 from evenlag.publishing.loads import LoadsReport
-from evenlag.publishing.publish_checks import Checked, ExpiredPlan
+from evenlag.publishing.publish_checks import Checked, RefusedPlan
 from evenlag.publishing.waiting_plans import NotWaitingError
 from tests.support.lakes.snapshots import NOW
 from tests.support.sealing.forgeries import (
@@ -134,7 +134,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     def live(_loaded: Any, _cluster: str, plans: Any, _client: Any) -> Checked:
         """Every group is as it was planned: only what the lake says decides."""
         accepted = tuple(plan for plan in plans if plan["refusal"] is None)
-        expired = tuple(ExpiredPlan(plan, plan["refusal"], SLOT) for plan in plans if plan["refusal"])
+        expired = tuple(RefusedPlan(plan, plan["refusal"], SLOT) for plan in plans if plan["refusal"])
         return Checked(accepted, expired)
 
     for name, value in {
