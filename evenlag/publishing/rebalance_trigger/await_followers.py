@@ -9,13 +9,11 @@ can fail a publishing: the hint is on the topic, and the leader reads it when th
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, GroupType
-from evenlag.errors import JobError
-from evenlag.logging_setup import named_logger
 from evenlag.publishing.rebalance_trigger.await_target import FollowWait, is_taken_up
 from evenlag.publishing.rebalance_trigger.temporary_member import ask_group
 
@@ -26,11 +24,8 @@ if TYPE_CHECKING:
     from evenlag.kafka.live_groups import LiveGroup
     from evenlag.policy.cluster_settings import ClusterSettings
 
-_LOG = named_logger(__name__)
-
 # Asked once, a leader may not have read the hint yet; more often, it refuses the hint.
 _MAX_ASKS: Final = 2
-_AT_ONCE: Final = 8
 # Time for the rounds of a rebalance: members notice each one within a heartbeat interval (3 s).
 _FOLLOW_S: Final = 10.0
 _LOOK_EVERY_S: Final = 1.0
@@ -49,17 +44,13 @@ def await_followers(
 ) -> dict[str, str]:
     """Wait until groups of the classic protocol follow their hints, and ask those that do not.
 
-    Returns by group id, why it does not follow yet; without the groups that do. Errors are returned as
-    reasons and never raised.
-    after_s: How long a group has to follow by itself, in seconds from now.
-    timeout_s: Time limit for all groups together after that, in seconds.
+    Returns by group id, why it does not follow yet; errors are reasons, and never raised.
+    after_s: How long a group has to follow by itself.
+    timeout_s: Time limit for all groups together after that.
     """
     if not payloads:
         return {}
-    ask_at = time.monotonic() + after_s
-    wait = _FollowerWait(client, cluster, payloads, ask_at + timeout_s)
-    wait.ask_at = ask_at
-    return wait.finish()
+    return _FollowerWait(client, cluster, payloads, time.monotonic() + after_s, timeout_s).finish()
 
 
 @dataclass(slots=True)
@@ -76,44 +67,51 @@ class _FollowerWait(FollowWait):
 
     group_type = GroupType.CLASSIC
     first_reason = "it was not seen to follow in time"
-    ask_at: float
+
+    def __init__(
+        self,
+        client: Any,
+        cluster: ClusterSettings,
+        payloads: Mapping[str, HintPayload],
+        ask_at: float,
+        timeout_s: float,
+    ) -> None:
+        super().__init__(client, cluster, payloads, ask_at + timeout_s)
+        self.ask_at = ask_at
+        self._progress: dict[str, _Progress] = defaultdict(_Progress)
 
     def run(self) -> None:
         """Read the groups and ask those that need it, until all follow or the time is over."""
-        self._left = {group_id: _Progress() for group_id in sorted(self.payloads)}
         first_pauses = iter(_FIRST_PAUSES_S)
         while True:
             due = self._look()
             if due:
                 self._ask(due)
             now = time.monotonic()
-            if not self._left or now >= self.deadline:
+            if not self.left or now >= self.deadline:
                 return
             # A group is asked only if it has looked the same for a whole second.
             is_early = now + _LOOK_EVERY_S < self.ask_at
             time.sleep(next(first_pauses, _LOOK_EVERY_S) if is_early else _LOOK_EVERY_S)
 
-    def give_up(self, reason: str) -> None:
-        self.reasons |= dict.fromkeys(self._left, reason)
-        self._left = {}
-
     def _look(self) -> list[str]:
         """Remove the groups that follow, or never will; return those that are to be asked now."""
-        live = self.read_groups(self._left)
+        live = self.read_groups()
         if live is None:
             return []
         now, due = time.monotonic(), []
-        for group_id in list(self._left):
+        for group_id in list(self.left):
             group, payload = live[group_id], self.payloads[group_id]
-            progress = self._left[group_id]
+            progress = self._progress[group_id]
             if is_taken_up(payload, group):
-                del self._left[group_id], self.reasons[group_id]
+                self.left.remove(group_id)
+                del self.reasons[group_id]
                 continue
             final = _why_never(payload, group)
             if final is None and progress.num_asks == _MAX_ASKS and self._is_over(progress, group, now):
                 final = "it has rebalanced twice without following: the log of its leader says why"
             if final is not None:
-                del self._left[group_id]
+                self.left.remove(group_id)
                 self.reasons[group_id] = final
                 continue
             waits = _why_wait(payload, progress.last, group)
@@ -129,28 +127,17 @@ class _FollowerWait(FollowWait):
         return group.state == GroupState.STABLE and now >= progress.asked_at + _FOLLOW_S
 
     def _ask(self, due: list[str]) -> None:
-        """Make groups rebalance; a few concurrently, because most of the time is waiting."""
+        def ask(group_id: str, timeout_s: float) -> None:
+            ask_group(self.client, self.cluster, group_id, timeout_s=timeout_s)
 
-        def ask(group_id: str) -> str | None:
-            left_s = min(_ASK_TIMEOUT_S, self.deadline - time.monotonic())
-            if left_s <= 0:
-                return self.reasons[group_id]
-            try:
-                ask_group(self.client, self.cluster, group_id, timeout_s=left_s)
-            except JobError as error:
-                return str(error)
-            return None
-
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            answers = list(pool.map(ask, due))
-        for group_id, reason in zip(due, answers, strict=True):
-            progress = self._left[group_id]
+        for group_id, reason in zip(due, self.ask_groups(due, ask, _ASK_TIMEOUT_S), strict=True):
+            progress = self._progress[group_id]
             # A refused request counts too: what refuses one (a full group, a missing right) stays.
             progress.num_asks += 1
             progress.asked_at, progress.last = time.monotonic(), None
             self.reasons[group_id] = reason or "it was made to rebalance, and does not follow yet"
             if reason is not None and progress.num_asks == _MAX_ASKS:
-                del self._left[group_id]
+                self.left.remove(group_id)
 
 
 def _why_never(payload: HintPayload, group: LiveGroup) -> str | None:

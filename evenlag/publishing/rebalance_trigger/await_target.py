@@ -26,7 +26,7 @@ from evenlag.kafka.live_groups import read_live_groups
 from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from assignor_core.hint import HintPayload
     from evenlag.kafka.live_groups import LiveGroup
@@ -49,9 +49,8 @@ def await_target_assignment(
 ) -> dict[str, str]:
     """Trigger the coordinators of groups until their target assignments match the hints.
 
-    Returns by group id, why its target does not match its hint yet; without the groups whose target
-    matches. Errors are returned as reasons and never raised.
-    timeout_s: Time limit for all groups together, in seconds.
+    Returns by group id, why its target does not match its hint yet; errors are reasons, and never raised.
+    timeout_s: Time limit for all groups together.
     """
     if not payloads:
         return {}
@@ -59,10 +58,7 @@ def await_target_assignment(
 
 
 def is_taken_up(payload: HintPayload, group: LiveGroup) -> bool:
-    """Whether a group's target assignment matches its hint.
-
-    True when every hinted member has exactly its hinted partitions as target.
-    """
+    """Whether every hinted member of a group has exactly its hinted partitions as target."""
     wanted = {
         key: {topic: sorted(numbers) for topic, numbers in by_topic.items() if len(numbers)}
         for key, by_topic in payload.assignment.items()
@@ -85,6 +81,7 @@ class FollowWait(ABC):
     ) -> None:
         self.client, self.cluster, self.payloads, self.deadline = client, cluster, payloads, deadline
         self.reasons = dict.fromkeys(sorted(payloads), self.first_reason)
+        self.left = list(self.reasons)
 
     def finish(self) -> dict[str, str]:
         """Wait until all groups follow or the time is over; return the reasons of those that do not."""
@@ -101,12 +98,34 @@ class FollowWait(ABC):
     def run(self) -> None:
         """Read the groups, and trigger a rebalance of those that need it."""
 
-    @abstractmethod
     def give_up(self, reason: str) -> None:
         """Stop waiting for all groups that are left."""
+        self.reasons |= dict.fromkeys(self.left, reason)
+        self.left = []
 
-    def read_groups(self, group_ids: Iterable[str]) -> dict[str, LiveGroup] | None:
-        """Describe groups; None after an error, by which the wait is over."""
+    def ask_groups(
+        self, group_ids: Sequence[str], ask: Callable[[str, float], object], limit_s: float = float("inf")
+    ) -> list[str | None]:
+        """Ask for the rebalance of groups, a few concurrently; return why each was not asked, or None.
+
+        ask: Called with a group and its time limit in seconds.
+        """
+
+        def attempt(group_id: str) -> str | None:
+            left_s = min(limit_s, self.deadline - time.monotonic())
+            if left_s <= 0:
+                return self.reasons[group_id]
+            try:
+                ask(group_id, left_s)
+            except JobError as error:
+                return str(error)
+            return None
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(attempt, group_ids))
+
+    def read_groups(self) -> dict[str, LiveGroup] | None:
+        """Describe the groups that are left; None after an error, by which the wait is over."""
         limits = request_limits(self.cluster)
         left_s = max(_MIN_READ_S, self.deadline - time.monotonic())
         limits = replace(limits, deadline_s=left_s, request_timeout_s=min(limits.request_timeout_s, left_s))
@@ -114,7 +133,7 @@ class FollowWait(ABC):
         try:
             with kafka_errors(self.cluster):
                 return read_live_groups(
-                    self.client, dict.fromkeys(group_ids, self.group_type), limits, ignored
+                    self.client, dict.fromkeys(self.left, self.group_type), limits, ignored
                 )
         except JobError as error:
             self.give_up(f"its members cannot be read: {error}")
@@ -129,51 +148,38 @@ class _TargetWait(FollowWait):
 
     def run(self) -> None:
         """Read targets and trigger coordinators in turn, until all targets match or the time is over."""
-        self._waiting = sorted(self.payloads)
         # Read the groups before joining any: joining a missing group would create it, or change its protocol.
         self._look()
         for _ in range(_MAX_ASKS):
-            if not self._waiting or time.monotonic() >= self.deadline:
+            if not self.left or time.monotonic() >= self.deadline:
                 return
             self._ask_all()
             until = min(self.deadline, time.monotonic() + _TAKE_UP_S)
             self._look()
-            while self._waiting and time.monotonic() < until:
+            while self.left and time.monotonic() < until:
                 time.sleep(_LOOK_EVERY_S)
                 self._look()
 
-    def give_up(self, reason: str) -> None:
-        self.reasons |= dict.fromkeys(self._waiting, reason)
-        self._waiting = []
-
     def _ask_all(self) -> None:
-        """Trigger the coordinator of each group; a few concurrently, because most of the time is waiting."""
         try:
             settings = librdkafka_settings(self.cluster)
         except JobError as error:
             self.give_up(str(error))
             return
 
-        def ask(group_id: str) -> str:
-            left_s = self.deadline - time.monotonic()
-            if left_s <= 0:
-                return self.reasons[group_id]
-            try:
-                ask_coordinator(settings, group_id, self.cluster.hint_topic, timeout_s=left_s)
-            except JobError as error:
-                return str(error)
-            return "its coordinator was asked, and its target is not as hinted"
+        def ask(group_id: str, timeout_s: float) -> None:
+            ask_coordinator(settings, group_id, self.cluster.hint_topic, timeout_s=timeout_s)
 
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            self.reasons |= dict(zip(self._waiting, pool.map(ask, self._waiting), strict=True))
+        for group_id, reason in zip(self.left, self.ask_groups(self.left, ask), strict=True):
+            self.reasons[group_id] = reason or "its coordinator was asked, and its target is not as hinted"
 
     def _look(self) -> None:
         """Remove the groups whose targets match their hints, and those that no longer exist."""
-        live = self.read_groups(self._waiting)
+        live = self.read_groups()
         if live is None:
             return
         left = []
-        for group_id in self._waiting:
+        for group_id in self.left:
             group = live[group_id]
             if is_taken_up(self.payloads[group_id], group):
                 del self.reasons[group_id]
@@ -184,7 +190,7 @@ class _TargetWait(FollowWait):
                 left.append(group_id)
             else:
                 self.reasons[group_id] = f"the group is {group.state} by now, or does not show its members"
-        self._waiting = left
+        self.left = left
 
 
 class MissingExtraError(JobError, exit_code=2):
@@ -194,11 +200,7 @@ class MissingExtraError(JobError, exit_code=2):
 def ask_coordinator(
     client: Mapping[str, Any], group_id: str, hint_topic: str, *, timeout_s: float = 60.0
 ) -> str:
-    """Join a group briefly; on return, its coordinator has called its assignor.
-
-    hint_topic: The only topic that the member subscribes to; it commits nothing.
-    timeout_s: Time limit in seconds.
-    """
+    """Join a group briefly, subscribed to the hint topic only: its coordinator then calls its assignor."""
     try:
         from confluent_kafka import Consumer, KafkaException
     except ImportError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assignor_core.hint import STOP_KEY, hint_key
@@ -66,48 +66,31 @@ class HintPublisher:
 
     def write(self, values: Mapping[str, bytes | None]) -> None:
         """Write hints by group (None: a tombstone) in one transaction, each to its group's partition."""
-        self._write(
-            _Record(self._own(group_id), hint_key(group_id), value) for group_id, value in values.items()
-        )
+        self._write(_Record(self._own(name), hint_key(name), value) for name, value in values.items())
 
     def write_loads(self, values: Mapping[str, bytes | None]) -> None:
-        """Write records of loads by group (None: a tombstone); errors as :meth:`write`."""
-        self._write(
-            _Record(self._own(group_id), loads_key(group_id), value) for group_id, value in values.items()
-        )
+        """Write records of loads by group, as :meth:`write` does hints."""
+        self._write(_Record(self._own(name), loads_key(name), value) for name, value in values.items())
 
     def withdraw(self, group_id: str) -> Written:
-        """Write tombstones for a group's hint and loads; errors as :meth:`write`.
-
-        Returns offsets of the tombstones by partition and key.
-        """
+        """Write tombstones for a group's hint and loads."""
         own = self._own(group_id)
         return self.write_tombstones([(own, hint_key(group_id)), (own, loads_key(group_id))])
 
     def write_tombstones(self, keys: Iterable[tuple[int, bytes]]) -> Written:
-        """Write tombstones in one transaction; errors as :meth:`write`."""
+        """Write tombstones in one transaction."""
         return self._write(_Record(partition, key, None) for partition, key in keys)
 
     def write_stop(self, value: bytes | None) -> Written:
-        """Write ``control/stop`` (None: a tombstone) to all partitions; errors as :meth:`write`.
-
-        Returns offsets of the records by partition and key.
-        """
+        """Write ``control/stop`` (None: a tombstone) to all partitions."""
         return self._write(_Record(number, _STOP, value) for number in range(self._num_partitions()))
 
     def check_fence(self) -> None:
         """Check that no other publisher has taken over, by a transaction that is aborted."""
-        import kafka.errors
-
-        try:
+        with self._aborted_on_error("the hint topic does not answer"):
             self._producer.begin_transaction()
             self._send([_Record(0, _PROBE_KEY, None)])
             self._producer.abort_transaction()
-        except (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError) as error:
-            raise FencedPublisherError("another publisher of this hint topic has taken over") from error
-        except kafka.errors.KafkaError as error:
-            self._abort()
-            raise PublishError(f"the hint topic does not answer: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         """Close the producer."""
@@ -161,23 +144,31 @@ class HintPublisher:
         return own_partition(group_id, self._num_partitions())
 
     def _write(self, records: Iterable[_Record]) -> Written:
-        import kafka.errors
-
         wanted = list(records)
         if not wanted:
             return {}
-        try:
+        with self._aborted_on_error("the hints could not be written"):
             self._producer.begin_transaction()
             written = self._send(wanted)
+        self._commit(written)
+        return written
+
+    @contextmanager
+    def _aborted_on_error(self, message: str) -> Iterator[None]:
+        """Abort the transaction after an error of Kafka: nothing of it is visible."""
+        import kafka.errors
+
+        try:
+            yield
         except (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError) as error:
             raise FencedPublisherError(
                 "another publisher of this hint topic has taken over; nothing written"
             ) from error
         except kafka.errors.KafkaError as error:
-            self._abort()
-            raise PublishError(f"the hints could not be written: {type(error).__name__}: {error}") from error
-        self._commit(written)
-        return written
+            # What cannot be aborted the coordinator aborts after its timeout.
+            with suppress(kafka.errors.KafkaError):
+                self._producer.abort_transaction()
+            raise PublishError(f"{message}: {type(error).__name__}: {error}") from error
 
     def _send(self, records: Sequence[_Record]) -> Written:
         futures = [
@@ -194,21 +185,20 @@ class HintPublisher:
         """Commit; without an answer, find out what became of the transaction."""
         import kafka.errors
 
-        answers: list[Exception | None] = []
+        answers: list[Exception | None] = [kafka.errors.KafkaTimeoutError("no answer to the commit")]
 
         def commit() -> None:
             try:
                 self._producer.commit_transaction()
+                answers.append(None)
             except Exception as error:  # noqa: BLE001 - judged below, in the thread that waits
                 answers.append(error)
-            else:
-                answers.append(None)
 
         # kafka-python waits without a limit.
         waiting = threading.Thread(target=commit, name="commit of hints", daemon=True)
         waiting.start()
         waiting.join(2 * self._timeout_s)
-        error = answers[0] if answers else kafka.errors.KafkaTimeoutError("no answer to the commit")
+        error = answers[-1]
         if error is None:
             return
         if isinstance(error, (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError)):
@@ -237,15 +227,6 @@ class HintPublisher:
                 f"whether the hints were written is unknown: the commit had no answer "
                 f"({type(error).__name__}: {error}), and then {unresolved}. The next run finds out"
             ) from error
-
-    def _abort(self) -> None:
-        import kafka.errors
-
-        try:
-            self._producer.abort_transaction()
-        except kafka.errors.KafkaError:
-            # The coordinator aborts it after its timeout; read_committed consumers never see it.
-            return
 
 
 @contextmanager
