@@ -105,17 +105,19 @@ def check_remote(url: str) -> dict[str, str]:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ValueError(f"the port is no number from 1 to 65,535: write {REMOTE_FORM}") from None
-    has_blank = any(sign.isspace() or not sign.isprintable() for sign in url)
-    problems = {
-        "this is the URL of a Spark master, which EVENLAG_SPARK_MASTER takes": parts.scheme == "spark",
-        "no Spark Connect URL, it does not begin with sc://": not address.startswith("sc://"),
-        f"Spark Connect takes a token in {TOKEN_VARIABLE}, no user and password before the host": (
-            parts.username is not None
-        ),
-        "no host, no port from 1 to 65,535, or a blank": not host or port == 0 or has_blank,
-    }
-    if problem := next((text for text, is_wrong in problems.items() if is_wrong), None):
-        raise ValueError(f"{problem}: write {REMOTE_FORM}")
+    if parts.scheme == "spark":
+        raise ValueError(
+            f"this is the URL of a Spark master, which EVENLAG_SPARK_MASTER takes: write {REMOTE_FORM}"
+        )
+    if not address.startswith("sc://"):
+        raise ValueError(f"no Spark Connect URL, it does not begin with sc://: write {REMOTE_FORM}")
+    if parts.username is not None:
+        raise ValueError(
+            "Spark Connect takes no user and password before the host: "
+            f"set {TOKEN_VARIABLE} to a token, and write {REMOTE_FORM}"
+        )
+    if not host or port == 0 or any(sign.isspace() or not sign.isprintable() for sign in url):
+        raise ValueError(f"no host, no port from 1 to 65,535, or a blank: write {REMOTE_FORM}")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ValueError(f"only parameters may follow the port: write {REMOTE_FORM}/;key=value")
     return _parameters(parameters)
