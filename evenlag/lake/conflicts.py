@@ -31,11 +31,7 @@ SYSTEM_CAUSES: Final = re.compile(
 
 
 def retry_on_conflict(write: Callable[[], _Result]) -> _Result:
-    """Write, and repeat the write while it conflicts with another writer's.
-
-    Returns the result of the call that does not conflict.
-    write: Writes everything, from what the table has then; it may be called several times.
-    """
+    """Write everything from what the table has then, and repeat it while it conflicts with another writer."""
     for attempt in range(1, ATTEMPTS):
         try:
             return write()
@@ -45,12 +41,7 @@ def retry_on_conflict(write: Callable[[], _Result]) -> _Result:
 
 
 def pause_s(attempt: int) -> float:
-    """Return how long to wait after an attempt: twice as long each time, and random.
-
-    Without chance, writers that met once meet again.
-
-    attempt: Number of the attempt that conflicted, from 1.
-    """
+    """Return how long to wait after an attempt, from 1; random, or writers that met once meet again."""
     typical_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** (attempt - 1))
     return typical_s * random.uniform(0.5, 1.5)  # noqa: S311  # not a secret
 

@@ -37,9 +37,8 @@ _FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
 
 
 def open_log(paths: LakePaths, table: Table, *, with_files: bool = True) -> Any | None:
-    """Open a table at its newest version.
+    """Open a table at its newest version; None if it does not exist yet.
 
-    None if the table does not exist yet.
     with_files: Whether its files are of interest; without them only its version and columns are known.
     """
     _check_lake(paths)
@@ -55,10 +54,7 @@ def open_log(paths: LakePaths, table: Table, *, with_files: bool = True) -> Any 
 
 
 def table_version(paths: LakePaths, table: Table) -> int | None:
-    """Return the version of a table: as long as it is the same, a read returns the same.
-
-    None if the table does not exist yet.
-    """
+    """Return the version of a table, None without one: as long as it is the same, a read returns the same."""
     delta = open_log(paths, table, with_files=False)
     return None if delta is None else int(delta.version())
 
@@ -164,10 +160,7 @@ def _has_data(folder: Path) -> bool:
 
 
 def _may_be_first_write(folder: Path) -> bool:
-    """Return whether data beside an empty log may be of Spark's first write, which makes data files first.
-
-    Such a write may have been killed too. Of an old lake whose log was emptied, the data is older.
-    """
+    """Whether data beside an empty log may be of Spark's first write, which makes data files first."""
     log = folder / LOG_FOLDER
     if not log.is_dir() or next(log.glob("*.json"), None) is not None:
         return False

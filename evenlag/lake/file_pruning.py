@@ -81,10 +81,7 @@ def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
 
 
 def written_later(actions: pa.Table, since: datetime) -> pa.Table:
-    """Select the files that were written at a moment or later, by the clocks of their writers.
-
-    Returns the selected rows of `actions`; a file without a time is among them.
-    """
+    """Select the files that were written at a moment or later, by their writers' clocks, or at none."""
     import pyarrow.compute as pc
 
     # Whole milliseconds, rounded down.
@@ -93,10 +90,7 @@ def written_later(actions: pa.Table, since: datetime) -> pa.Table:
 
 
 def bounds(actions: pa.Table, column: str, kind: pa.DataType) -> tuple[pa.Array, pa.Array] | None:
-    """Return a lower and an upper bound of a column's values in each file.
-
-    Returns the bounds, null where the log has none; None if it has none for any file.
-    """
+    """Return bounds of a column's values in each file, null without any; None if the log has none at all."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -115,10 +109,9 @@ def bounds(actions: pa.Table, column: str, kind: pa.DataType) -> tuple[pa.Array,
 
 
 def contradictions(rows: pa.Table, files: pa.Table, table: Table) -> pa.Array:
-    """Return what the log says wrongly of rows, by the partition values and statistics of their files.
+    """Return why the partition values and statistics of its file, in `files`, contradict each row, or null.
 
-    Returns why the log contradicts a row; null where it does not. A missing or truncated bound does not.
-    files: The file of each row, as for :func:`may_match`.
+    A missing or truncated bound contradicts nothing.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -185,10 +178,7 @@ def _outside(values: pa.ChunkedArray, files: pa.Table, name: str) -> Iterator[pa
 
 
 def in_range(rows: pa.Table) -> pa.Table:
-    """Return rows with null for dates and times that Python does not have: before year 1, after 9999.
-
-    rows: Rows that anybody may have written.
-    """
+    """Return rows with null for dates and times that Python does not have: before year 1, after 9999."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -22,15 +22,7 @@ LOG_FOLDER: Final = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class LakePaths:
-    """Paths of one lake.
-
-    root: A local path, or a URI of one of :data:`~evenlag.lake_schemes.SCHEMES`.
-
-    Raises
-    ------
-    LakeSchemeError
-        If the URI has another scheme.
-    """
+    """Paths of one lake; its root is a local path, or a URI of :data:`~evenlag.lake_schemes.SCHEMES`."""
 
     root: str
 

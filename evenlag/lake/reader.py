@@ -5,7 +5,7 @@ Tables that are written without a JVM are written by :mod:`evenlag.lake.writer`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
@@ -331,6 +331,8 @@ class LakeReader:
     @contextmanager
     def _selected(self, table: Table, filters: Sequence[Filter]) -> Iterator[tuple[Any, Any] | None]:
         """Provide the files that may match, and the condition on their rows; None without a table."""
+        import pyarrow.compute as pc
+
         schema = stored_schema(table)
         with self._opened(table) as delta:
             if delta is None:
@@ -342,7 +344,7 @@ class LakeReader:
             check_types(table, log_types(delta))
             condition = None
             for column, operator, value in filters:
-                part = compare(_field(column), operator, value, schema.field(column).type)
+                part = compare(pc.field(column), operator, value, schema.field(column).type)
                 condition = part if condition is None else condition & part
             yield may_match(actions, schema, filters), condition
 
@@ -388,22 +390,20 @@ class LakeReader:
 
     @contextmanager
     def _opened(self, table: Table) -> Iterator[Any | None]:
-        """Open a table for a read, if need be without malformed statistics of its log."""
-        try:
-            delta = open_log(self.paths, table)
-        except SchemaError:
-            raise
-        except LakeError as error:
-            with (
-                lake_errors(self.paths, table.name, "its log"),
-                repaired_log(self._filesystem(table, {}), table) as repaired,
-            ):
-                if repaired is None:
+        """Open a table for a read; if its log's content is the fault, without malformed statistics in it."""
+        with ExitStack() as stack:
+            try:
+                delta = open_log(self.paths, table)
+            except LakeError as error:
+                # An OSError is of the storage.
+                if isinstance(error, SchemaError) or isinstance(error.__cause__, OSError):
+                    raise
+                with lake_errors(self.paths, table.name, "its log"):
+                    delta = stack.enter_context(repaired_log(self._filesystem(table, {}), table))
+                if delta is None:
                     raise
                 _LOG.warning("statistics in a log are left out: %s", error)
-                yield repaired
-            return
-        yield delta
+            yield delta
 
     def _dataset(self, table: Table, files: pa.Table, schema: pa.Schema) -> Any:
         """Return a dataset of some files.
@@ -484,12 +484,6 @@ class LakeReader:
         return self.read(PLAN_EVENTS, columns=columns, filters=filters).sort_by([("at", "ascending")])
 
 
-def _field(name: str) -> Any:
-    import pyarrow.dataset as ds
-
-    return ds.field(name)
-
-
 def _constants(values: Mapping[str, Any]) -> Any:
     """Return an Arrow expression that is true for each row of a file."""
     import pyarrow.dataset as ds
@@ -504,10 +498,7 @@ class NewestSearch:
     """Decides which files of a table to read next, until no other file can have newer rows.
 
     files: Files that may match, as :func:`~evenlag.lake.file_pruning.may_match` returns them.
-    kind: Its type: a date, a timestamp or an integer.
     filters: The query's filters: those on `by` lower the bounds.
-    limit: Number of rows to find.
-    is_oldest: Search for the smallest values.
     rows: The newest rows of the files that were read, the newest first; None before the first file.
 
     Raises
@@ -557,8 +548,8 @@ class NewestSearch:
         if start == 0:
             # A file without statistics may have any value.
             stop = max(1, self._num_unknown)
-        elif self._limit_is_reached():
-            last = self._last_value()
+        elif self.rows is not None and self.rows.num_rows >= self._limit:
+            last = self.rows[self._by][self._limit - 1].as_py()
             stop = start
             while stop < self._files.num_rows and not self._is_beyond(stop, last):
                 stop += 1
@@ -596,12 +587,6 @@ class NewestSearch:
             return start + self._num_next
         reach = max(abs(self._ends[0] - ends[0]), timedelta(days=1))
         return start + len([end for end in ends if abs(ends[0] - end) <= reach])
-
-    def _limit_is_reached(self) -> bool:
-        return self.rows is not None and self.rows.num_rows >= self._limit
-
-    def _last_value(self) -> Any:
-        return None if self.rows is None else self.rows[self._by][self._limit - 1].as_py()
 
     def _is_beyond(self, place: int, last: Any) -> bool:
         """Whether a file has no value as new as one that was found; all values of later files are older."""

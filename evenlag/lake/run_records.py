@@ -40,10 +40,7 @@ def record_run(
     started_at: datetime,
     summary: dict[str, Any],
 ) -> None:
-    """Record a finished step. Idempotent: a repeat of the run's step keeps the first record.
-
-    summary: Result of the step, stored as JSON.
-    """
+    """Record a finished step. Idempotent: a repeat of the run's step keeps the first record."""
     cluster, snapshot_id = marker["cluster"], marker["snapshot_id"]
     row = {
         "cluster": cluster,
@@ -62,11 +59,8 @@ def record_run(
 def open_since(reader: LakeReader, cluster: str) -> datetime | None:
     """Return the time from which plans have to be read to find all that are open: not settled or evaluated.
 
-    It comes from the newest observe that ended. A killed one records nothing, and a cluster that paused finds
-    the plans that were open when it paused.
-
-    Returns open plans were published then or later, but no earlier than 31 days before that observe; None
-    if no observe has ended.
+    It comes from the newest observe that ended, None without one, and is at most 31 days before it. A killed
+    one records nothing, and a cluster that paused finds the plans that were open when it paused.
     """
     filters: list[Filter] = [("cluster", "=", cluster), ("step", "=", CycleStep.OBSERVE)]
     columns = ["started_at", "finished_at", "summary"]

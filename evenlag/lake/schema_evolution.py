@@ -68,8 +68,7 @@ def refuse_old_lake(root: str, find_columns: Callable[[str], Collection[str] | N
     checked when they are opened, by :func:`check_types`. A table of that name without evenlag's columns does
     not belong to evenlag.
 
-    find_columns: Returns the column names of the Delta table in a folder under the root; None if there is
-        none.
+    find_columns: Returns the columns of the Delta table in a folder under the root, or None.
     """
     found = find_columns(SNAPSHOTS.name) or ()
     if set(CLUSTER_AND_DAY) <= set(found):
@@ -82,10 +81,7 @@ def _refuse_without_month(table: Table, actual: Collection[str], where: str = ""
 
 
 def check_types(table: Table, actual: Mapping[str, str]) -> None:
-    """Reject a table with a column of another type than in its contract.
-
-    actual: Types by column in the lake, in the form of :func:`simple_type`.
-    """
+    """Reject a table with a column of another type, as :func:`simple_type` has it, than in its contract."""
     _refuse_without_month(table, actual)
     for column in table.stored_columns:
         found = actual.get(column.name)
@@ -98,11 +94,7 @@ def check_types(table: Table, actual: Mapping[str, str]) -> None:
 
 
 def missing_columns(table: Table, actual: Mapping[str, str]) -> tuple[Column, ...]:
-    """Return the columns of the contract that a table lacks, e.g. a table of an earlier version.
-
-    Returns in the contract's order; each is nullable.
-    actual: Types by column in the lake, in the form of :func:`simple_type`.
-    """
+    """Return the nullable columns of the contract that a table lacks, e.g. a table of an earlier version."""
     check_types(table, actual)
     missing = tuple(column for column in table.columns if column.name not in actual)
     for column in missing:
@@ -138,6 +130,6 @@ def log_schema(delta: Any, table: Table) -> pa.Schema:
 
 
 def log_types(delta: Any) -> dict[str, str]:
-    """Return the types of a table, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`."""
+    """Return the types of a table, in the form of :func:`simple_type`."""
     fields = json.loads(delta.schema().to_json())["fields"]
     return {field["name"]: type_of_log(field["type"]) for field in fields}

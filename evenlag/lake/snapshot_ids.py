@@ -26,10 +26,7 @@ def slot_ms(slot: datetime) -> int:
 
 
 def new_snapshot_id(slot: datetime) -> str:
-    """Return a new id for an attempt to take a snapshot.
-
-    Returns the slot in UTC, so that ids sort by time, then 32 random bits.
-    """
+    """Return a new id for an attempt to take a snapshot: the slot in UTC, to sort by, then 32 random bits."""
     return f"{slot.astimezone(UTC):%Y%m%dT%H%M%S}{slot.microsecond // 1000:03d}Z-{secrets.token_hex(4)}"
 
 
@@ -45,8 +42,5 @@ def slot_day(snapshot_id: str) -> date:
 
 
 def id_prefix(moment: datetime) -> str:
-    """Return the prefix of the ids of a second; ids before that second sort below it.
-
-    Returns ``yyyymmddThhmmss`` in UTC.
-    """
+    """Return the prefix of the ids of a second; ids before that second sort below it."""
     return f"{moment.astimezone(UTC):%Y%m%dT%H%M%S}"

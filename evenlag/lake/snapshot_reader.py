@@ -58,10 +58,7 @@ class SnapshotReader:
         ]
 
     def keep(self, table: Table, rows: pa.Table) -> None:
-        """Keep rows that this process has; they are all rows of the snapshot.
-
-        table, rows: The contract, and at most :data:`MAX_DRIVER_ROWS` rows by it.
-        """
+        """Keep all rows of the snapshot in a table, at most :data:`MAX_DRIVER_ROWS`."""
         self._kept[table.name] = rows
 
     def is_kept(self, *tables: Table) -> bool:
@@ -104,14 +101,12 @@ class SnapshotReader:
         return self.reader.read(table, columns=columns, filters=filters)
 
     def group_batches(self, group_ids: Collection[str]) -> Iterator[list[str]]:
-        """Divide groups into batches whose rows of ``lag`` fit into the driver's memory.
-
-        Yields group ids, in order; a group with many rows is a batch of its own.
-        """
+        """Divide groups into batches whose rows of ``lag`` fit into the driver's memory, or of one group."""
         wanted = sorted(set(group_ids))
-        if not wanted or self.is_small:
-            if wanted:
-                yield wanted
+        if not wanted:
+            return
+        if self.is_small:
+            yield wanted
             return
         counts = self.reader.read(LAG, columns=["group_id"], filters=self.filters)["group_id"].value_counts()
         sizes = {entry["values"]: entry["counts"] for entry in counts.to_pylist()}

@@ -45,11 +45,7 @@ UMASK_KEY: Final = "spark.hadoop.fs.permissions.umask-mode"
 
 
 def lake_storage_conf(environ: Mapping[str, str] | None = None, umask: int = OWNER_ONLY) -> dict[str, str]:
-    """Return Spark's settings for the lake's storage, except what ``spark-defaults.conf`` sets.
-
-    Returns values by name; no secrets.
-    environ: The environment; that of the process if None.
-    """
+    """Return Spark's settings for the lake's storage but those of ``spark-defaults.conf``; no secrets."""
     environ = os.environ if environ is None else environ
     given = spark_defaults(environ)
     wanted = _S3A_CONF | _s3_address(environ) | {UMASK_KEY: f"{umask:03o}"}
@@ -123,7 +119,6 @@ def check_log_store(lake: str, setting: Callable[[str], str | None]) -> None:
 def log_store_conf(given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings by which a session commits through evenlag's log stores, if it has their jar.
 
-    Returns Spark's settings; empty if the jar is not among the local ones.
     given: Settings of the user, from :func:`spark_defaults`; they are not replaced.
     """
     if not has_log_store() or _CLASS_FOR_ALL in given:
@@ -150,9 +145,6 @@ def spark_defaults(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
     The file is in ``SPARK_CONF_DIR``, else in ``conf`` under ``SPARK_HOME``, as for Spark. Settings in a
     cluster's own files are not found.
-
-    Returns values by name; empty if there is no file.
-    environ: The environment; that of the process if None.
     """
     environ = os.environ if environ is None else environ
     folder = environ.get("SPARK_CONF_DIR")

@@ -29,7 +29,7 @@ _WHOLE_BELOW: Final = 32
 class DataFile:
     """One current data file of a table.
 
-    size_bytes, num_rows: Size and rows of the file; -1 rows if the log does not contain them.
+    num_rows: -1 if the log does not contain it.
     written_at: When it was written; for a compacted file, when it was compacted.
     first_day, last_day: Smallest and largest day in it: by the partition, else by the statistics, which
         every file with rows has; without statistics the first and last day of its month.
@@ -58,11 +58,8 @@ class TableFiles:
 
     by_part: Files by partition: the cluster, and the day or the first day of the month.
     types: Types by column, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
-    properties: Delta's table properties.
     protocol: Minimum reader and writer versions.
-    version: Version of the newest commit.
-    commits_since_checkpoint, log_bytes: Commits since the last checkpoint, and size of the log; None if the
-        lake is not local.
+    commits_since_checkpoint, log_bytes: None if the lake is not local.
     """
 
     by_part: Mapping[tuple[str, date], tuple[DataFile, ...]]
@@ -95,11 +92,7 @@ class TableFiles:
 
 
 def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
-    """Read a table's log.
-
-    None if the table does not exist yet.
-    table: The contract; only its name and partitioning are used.
-    """
+    """Read a table's log, by its name and partitioning only; None if the table does not exist yet."""
     delta = open_log(reader.paths, table)
     if delta is None:
         return None
@@ -148,9 +141,6 @@ def certain_bounds(
     least: str | None, greatest: str | None, num_nulls: int | None
 ) -> tuple[str | None, str | None]:
     """Return a file's smallest and largest string if the statistics are exact for all rows; else None.
-
-    least, greatest: Minimum and maximum in the log; None if missing.
-    num_nulls: Number of nulls in the log; None if missing.
 
     Examples
     --------

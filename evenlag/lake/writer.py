@@ -46,16 +46,7 @@ _TRANSACTION_VERSION: Final = 1
 
 
 class DirectWriter:
-    """Writes one table.
-
-    root: Root folder of the lake, as in the policy.
-    table: The table; its writer must be ``direct``.
-
-    Raises
-    ------
-    LakeError
-        If the table belongs to Spark, or has data but no log.
-    """
+    """Writes one table of writer ``direct``."""
 
     def __init__(self, root: str, table: Table) -> None:
         if table.writer != "direct":
@@ -65,14 +56,13 @@ class DirectWriter:
         check_log_is_there(self.lake.paths, table)
 
     def append(self, rows: pa.Table | Sequence[Mapping[str, Any]], app_id: str | None = None) -> bool:
-        """Append rows by the table's contract. Idempotent: a repeat with the same ``app_id`` does nothing.
+        """Append rows by the table's contract; False if there are none, or an earlier write has written them.
 
-        False if there are no rows to write, or an earlier write with this ``app_id`` has written them.
         rows: Values by column; missing values are null.
         app_id: Names what must happen once, e.g. ``validate/orders/<snapshot>``; None if the rows are of
             this call alone.
         """
-        data = self._conform(rows)
+        data = self.conform(rows)
         # Without an id of its own, an attempt that committed but reported an error would be repeated.
         name = uuid.uuid4().hex if app_id is None else f"{app_id}/{self.table.name}"
 
@@ -95,7 +85,7 @@ class DirectWriter:
         import pyarrow as pa
 
         def attempt() -> bool:
-            parts: Iterable[pa.Table] = map(self._conform, read())
+            parts: Iterable[pa.Table] = map(self.conform, read())
             if _may_have_expired(day):
                 parts = [without_expired_repeats(self.lake, self.table, part) for part in parts]
             batches = chain.from_iterable(part.to_batches() for part in parts)
@@ -106,7 +96,7 @@ class DirectWriter:
 
         return retry_on_conflict(attempt)
 
-    def _conform(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
+    def conform(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
         """Convert rows to the contract's columns and types, and add their partition."""
         import pyarrow as pa
 
@@ -123,7 +113,7 @@ class DirectWriter:
         with write_errors(self.lake.paths, self.table):
             if delta.transaction_version(name) is not None:
                 return False
-        self._commit(delta, data, [name])
+        self.commit(delta, data, [name])
         return True
 
     def open(self) -> Any:
@@ -131,15 +121,11 @@ class DirectWriter:
         with write_errors(self.lake.paths, self.table):
             return open_log(self.lake.paths, self.table) or self._create(stored_schema(self.table))
 
-    def commit(self, delta: Any, rows: pa.Table | Sequence[Mapping[str, Any]], names: Iterable[str]) -> None:
+    def commit(self, delta: Any, data: pa.Table | pa.RecordBatchReader, names: Iterable[str]) -> None:
         """Append rows in one commit, unless another writer has committed one of its ids in the meantime.
 
-        delta, rows, names: From :meth:`open`; rows as for :meth:`append`; and the ids, which are compared
-            with all commits after the version of `delta`.
+        names: The ids, which are compared with all commits after the version of `delta`.
         """
-        self._commit(delta, self._conform(rows), names)
-
-    def _commit(self, delta: Any, data: pa.Table | pa.RecordBatchReader, names: Iterable[str]) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         # Without the time, an id would never expire.
@@ -158,7 +144,7 @@ class DirectWriter:
 
     def _create(self, schema: pa.Schema) -> Any:
         """Create the table without rows, unless another writer does it first."""
-        from deltalake import CommitProperties, write_deltalake
+        from deltalake import CommitProperties, DeltaTable, write_deltalake
         from deltalake.exceptions import DeltaError
 
         try:
@@ -175,22 +161,13 @@ class DirectWriter:
         except DeltaError:
             if open_log(self.lake.paths, self.table) is None:
                 raise
-        return self._table_now()
-
-    def _table_now(self) -> Any:
-        from deltalake import DeltaTable
-
         return DeltaTable(self.lake.paths.table(self.table))
 
 
 def append_once(
     root: str, table: Table, rows: pa.Table | Sequence[Mapping[str, Any]], app_id: str | None
 ) -> bool:
-    """Append rows to a table in one commit. Idempotent: a repeat with the same ``app_id`` does nothing.
-
-    root: Root folder of the lake, as in the policy.
-    table: The table; its writer must be ``direct``.
-    """
+    """Append rows to a table in one commit. Idempotent: a repeat with the same ``app_id`` does nothing."""
     if not len(rows):
         return False
     return DirectWriter(root, table).append(rows, app_id)
@@ -200,8 +177,6 @@ def without_expired_repeats(lake: LakeReader, table: Table, data: pa.Table) -> p
     """Remove the rows that an earlier write has written, where its transaction id may have expired.
 
     No row is written before its day begins, so until ``TRANSACTION_DAYS`` later the log has the write's id.
-
-    Returns the rows that are not in the table; all rows if none is of such an old day.
     """
     import pyarrow.compute as pc
 
@@ -237,7 +212,6 @@ def append_guarded(
 
     Returns the rows that were appended. Empty if there were none to append; also if the store answered an
     append that it had made with an error, and the repeat found its rows.
-    table: The table; its writer must be ``direct``.
     choose: Reads the lake and returns the rows to append; called again after a conflict. What it raises
         ends the append.
     guard_of: The guard of a row: all writers that must not decide beside each other use the same one.
@@ -251,7 +225,7 @@ def append_guarded(
         rows = choose()
         if rows:
             guards = sorted({f"{guard_of(row)}/{table.name}" for row in rows})
-            writer.commit(delta, rows, guards)
+            writer.commit(delta, writer.conform(rows), guards)
         return rows
 
     return retry_on_conflict(attempt)

@@ -61,8 +61,8 @@ def kill_after_write(table_name: str, nth: int) -> None:
         Lake.append, lambda _, table, *__: str(table.name)
     )
     # All writes without Spark end in this method.
-    DirectWriter._commit = watched(  # type: ignore[method-assign]
-        DirectWriter._commit, lambda writer, *_: str(writer.table.name)
+    DirectWriter.commit = watched(  # type: ignore[method-assign]
+        DirectWriter.commit, lambda writer, *_: str(writer.table.name)
     )
 
 

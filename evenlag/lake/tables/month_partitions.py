@@ -54,11 +54,7 @@ def end_of_part(table: Table, start: date) -> date:
 
 
 def with_month(data: pa.Table, table: Table) -> pa.Table:
-    """Add ``month`` to rows of a table, if it partitions the table.
-
-    Returns rows by :func:`~evenlag.lake.arrow_schema.stored_schema`.
-    data: Rows by :func:`~evenlag.lake.arrow_schema.arrow_schema`.
-    """
+    """Add ``month`` to rows of a table, if it partitions the table."""
     import pyarrow.compute as pc
 
     if table.is_by_month:
@@ -68,10 +64,7 @@ def with_month(data: pa.Table, table: Table) -> pa.Table:
 
 
 def month_filter(column: str, operator: str, value: Any) -> tuple[str, Any] | None:
-    """Return the condition on ``month`` that every row fulfils which matches a filter on ``day``.
-
-    Returns operator and value; None if the filter says nothing about the month.
-    column, operator, value: The filter, as for :meth:`evenlag.lake.reader.LakeReader.read`.
+    """Return the condition on ``month`` that every row fulfils which matches a filter on ``day``, or None.
 
     Examples
     --------

@@ -25,15 +25,7 @@ if TYPE_CHECKING:
 
 
 class DirectUpkeep:
-    """Upkeep of one table of writer ``direct``.
-
-    root: Root folder of the lake, as in the policy.
-
-    Raises
-    ------
-    LakeError
-        If Spark writes the table.
-    """
+    """Upkeep of one table of writer ``direct``."""
 
     def __init__(self, root: str, table: Table) -> None:
         if table.writer != "direct":
@@ -84,20 +76,16 @@ class DirectUpkeep:
         self._retry(replace)
 
     def delete_snapshots(self, cluster: str, day: date, except_ids: Sequence[str]) -> None:
-        """Delete the rows of all but some snapshots of a (cluster, day).
-
-        cluster, day: The cluster's name, and the UTC day.
-        """
+        """Delete the rows of all but some snapshots of a (cluster, day)."""
         condition = f"day = {_date(day)}"
         if except_ids:
             condition += f" AND snapshot_id NOT IN ({', '.join(map(sql_literal, except_ids))})"
         self.delete(cluster, partition_of(self.table, day), condition)
 
     def delete(self, cluster: str, start: date, condition: str | None = None) -> int:
-        """Delete rows of a partition.
+        """Delete rows of a partition by a condition in DataFusion's SQL.
 
         Returns number of deleted rows; 0 if complete files were deleted.
-        condition: Which rows, in DataFusion's SQL; all rows if None.
         """
         where = self._part(cluster, start) + ("" if condition is None else f" AND ({condition})")
         done = self._retry(lambda: self._open().delete(where))

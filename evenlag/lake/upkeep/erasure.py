@@ -63,11 +63,7 @@ _PART_OF_A_NAME: Final = "[0-9A-Za-z_.-]"
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """One erasure request.
-
-    name: Name of the group; or a member id, an instance id, a client id or a host.
-    is_group: Whether it names a group.
-    """
+    """One erasure request, by the name of a group, or by a member id, instance id, client id or host."""
 
     name: str
     is_group: bool
@@ -75,9 +71,7 @@ class Erasure:
     @property
     def pattern(self) -> str:
         """A regular expression for the name, for Python and Java."""
-        # In JSON, characters may be escaped.
-        spellings = dict.fromkeys((self.name, json.dumps(self.name)[1:-1]))
-        names = "|".join(re.escape(one) for one in spellings)
+        names = "|".join(map(re.escape, self._spellings()))
         suffix = "" if self.is_group else f"(?:{_RANDOM})?"
         return f"(?<!{_PART_OF_A_NAME})(?:{names}){suffix}(?!{_PART_OF_A_NAME})"
 
@@ -113,13 +107,14 @@ class Erasure:
                 batch = batch.filter(pc.fill_null(pc.not_equal(batch[column], self.name), True))
             for name in self.columns(table):
                 values = batch[name]
-                if name in batch.schema.names and _may_have(values, self._parts()):
+                if name in batch.schema.names and _may_have(values, self._spellings()):
                     changed = [self._replace(value) for value in values.to_pylist()]
                     place = batch.schema.get_field_index(name)
                     batch = batch.set_column(place, batch.schema.field(place), pa.array(changed, values.type))
             yield batch
 
-    def _parts(self) -> tuple[str, ...]:
+    def _spellings(self) -> tuple[str, ...]:
+        # In JSON, characters may be escaped.
         return tuple(dict.fromkeys((self.name, json.dumps(self.name)[1:-1])))
 
     def _hit(self, batch: pa.RecordBatch, table: Table) -> Any:
@@ -131,7 +126,7 @@ class Erasure:
         if column is not None:
             hit = pc.fill_null(pc.equal(batch[column], self.name), False)
         for name in self.columns(table):
-            if _may_have(batch[name], self._parts()):
+            if _may_have(batch[name], self._spellings()):
                 values = batch[name].to_pylist()
                 hit = pc.or_(hit, pa.array([self._replace(value) != value for value in values]))
         return hit

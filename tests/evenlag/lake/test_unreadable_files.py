@@ -147,6 +147,23 @@ def replace_in_checkpoint(log: Path, plan_id: str, statistics: str) -> None:
         commit.unlink()
 
 
+def test_no_log_is_copied_when_the_storage_does_not_answer(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a storage does not answer is an OSError of deltalake."""
+    import deltalake
+
+    def unreachable(*_: object, **__: object) -> None:
+        raise OSError("Generic S3 error: Error performing GET")
+
+    copied: list[object] = []
+    monkeypatch.setattr(deltalake, "DeltaTable", unreachable)
+    monkeypatch.setattr("evenlag.lake.reader.repaired_log", lambda *given: copied.append(given))
+    with pytest.raises(LakeError, match="Generic S3 error"):
+        read_plans(lake)
+    assert not copied
+
+
 def test_a_log_that_is_none_is_an_error(lake: Path) -> None:
     (lake / GATE_RESULTS.name / "_delta_log" / f"{2:020d}.json").write_text('{"add": {"pa', encoding="utf-8")
     with pytest.raises(LakeError):

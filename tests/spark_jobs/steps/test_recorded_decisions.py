@@ -87,9 +87,9 @@ def decide_until(rows: SnapshotRows, context: PlanContext, table: Table, nth: in
 
         return wrapped
 
-    commit = counted(DirectWriter._commit, lambda writer, *_: writer.table.name)
+    commit = counted(DirectWriter.commit, lambda writer, *_: writer.table.name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DirectWriter, "_commit", commit)
+        patch.setattr(DirectWriter, "commit", commit)
         with pytest.raises(Killed):
             decide(rows, context)
 
@@ -255,7 +255,7 @@ def test_of_two_attempts_at_once_under_two_policies_both_go_by_the_decision_that
     assert content(root) == content(decided)
 
 
-@pytest.mark.parametrize("stops", ["open", "_commit"], ids=["before it looks", "before it commits"])
+@pytest.mark.parametrize("stops", ["open", "commit"], ids=["before it looks", "before it commits"])
 @pytest.mark.parametrize(("table", "nth"), WRITES, ids=lambda part: getattr(part, "name", part))
 def test_an_attempt_that_stops_before_a_write_and_wakes_goes_by_the_one_that_has_completed_it(
     table: Table,
