@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from evenlag.audit.enums import HintVerdict
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 
@@ -12,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    import numpy as np
     import pyarrow as pa
 
     from evenlag.audit.period import AuditedPeriod
@@ -20,15 +21,17 @@ if TYPE_CHECKING:
     from evenlag.audit.rebalances import FindHint, Interval
 
 LEFT_WHILE_IT_STOOD: Final = "the group held something else while it stood"
+_HINT_COLUMNS: Final = (
+    "group_id", "plan_id", "sequence", "approved_by", "published_at", "expires_at", "ended_at", "ended_by",
+)  # fmt: skip
 
 
 def hint_finder(hints: Iterable[Hint]) -> FindHint:
     """Create the function that finds the hint that a group applied between two intervals.
 
-    Takes two known intervals of ``memberships`` of one group, the older one first. Returns the id of the
-    newest plan whose hint the second interval matches in full and the first one does not; None when there
-    is none.
-    hints: Hints of one or more groups (:func:`evenlag.audit.published_hints.read_hints`), oldest first.
+    It takes two known intervals of ``memberships`` of one group, the older one first, and returns the newest
+    plan whose hint the second interval matches in full and the first one does not.
+    hints: Hints of one or more groups, oldest first.
     """
     by_group: dict[str, list[Hint]] = defaultdict(list)
     for hint in hints:
@@ -59,10 +62,7 @@ def _share(hint: Hint, interval: Interval) -> float:
 
 
 def member_key(member: Mapping[str, Any]) -> str:
-    """Return the key by which hints identify a member.
-
-    Returns ``i:<group.instance.id>`` for a static member, else ``m:<member.id>``.
-    """
+    """Return how hints name a member: ``i:<group.instance.id>`` if it is static, else ``m:<member.id>``."""
     instance = member["group_instance_id"]
     return f"i:{instance}" if instance is not None else f"m:{member['member_id']}"
 
@@ -86,8 +86,6 @@ def hint_verdicts(
 def _hint_verdict(
     period: AuditedPeriod, hint: Hint, causes: Mapping[tuple[str, str], Sequence[str]]
 ) -> dict[str, Any]:
-    import numpy as np
-
     shares = _shares(period, hint)
     finished, started = period.finished_us(), period.started_us()
     published = _us(hint.published_at)
@@ -97,14 +95,7 @@ def _hint_verdict(
     before = np.flatnonzero(known & (finished <= published))
     while_it_stood = np.flatnonzero(known & stood)
     row: dict[str, Any] = {
-        "group_id": hint.group_id,
-        "plan_id": hint.plan_id,
-        "sequence": hint.sequence,
-        "approved_by": hint.approved_by,
-        "published_at": hint.published_at,
-        "expires_at": hint.expires_at,
-        "ended_at": hint.ended_at,
-        "ended_by": hint.ended_by,
+        **{name: getattr(hint, name) for name in _HINT_COLUMNS},
         "num_partitions": len(hint.holders),
         "share_before": float(shares[before[-1]]) if len(before) else None,
         "share_best": float(shares[while_it_stood].max()) if len(while_it_stood) else None,
@@ -131,43 +122,36 @@ def _verdict(row: Mapping[str, Any], *, is_full: bool) -> HintVerdict:
 
 def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ended_us: int) -> dict[str, Any]:
     """Return the interval in which the whole hint was applied, given its first snapshot."""
-    import numpy as np
-
-    names = (
-        "not_yet_at", "not_yet_snapshot_id", "followed_from", "followed_from_snapshot_id", "followed_until",
-        "followed_until_snapshot_id", "no_longer_at", "no_longer_snapshot_id", "left_because",
-    )  # fmt: skip
-    if first is None:
-        return dict.fromkeys(names)
-    # A snapshot that does not show the group does not end the interval: the next one that shows it decides.
-    others = np.flatnonzero(~np.isnan(shares) & (shares < 1.0))
-    earlier, later = others[others < first], others[others > first]
-    full = np.flatnonzero(shares == 1.0)
-    end = int(later[0]) if len(later) else None
-    last = int(full[full < end][-1]) if end is not None else int(full[-1])
-    not_yet = int(earlier[-1]) if len(earlier) else None
-    reason = None
+    not_yet = last = end = reason = None
+    if first is not None:
+        # A snapshot that does not show the group does not end the interval: the next that shows it decides.
+        others = np.flatnonzero(~np.isnan(shares) & (shares < 1.0))
+        earlier, later = others[others < first], others[others > first]
+        full = np.flatnonzero(shares == 1.0)
+        end = int(later[0]) if len(later) else None
+        last = int(full[full < end][-1]) if end is not None else int(full[-1])
+        not_yet = int(earlier[-1]) if len(earlier) else None
     if end is not None:
         is_after = period.started_us()[end] > ended_us
         reason = "the hint stood no longer" if is_after else LEFT_WHILE_IT_STOOD
-    followed_from = _moment(period, first, "finished_at")
-    return {
-        "not_yet_at": _moment(period, not_yet, "started_at"),
-        "not_yet_snapshot_id": _moment(period, not_yet, "snapshot_id"),
-        "followed_from": followed_from,
-        "followed_from_snapshot_id": _moment(period, first, "snapshot_id"),
-        # With a single snapshot, its start is earlier than its end, which followed_from is.
-        "followed_until": max(followed_from, _moment(period, last, "started_at")),
-        "followed_until_snapshot_id": _moment(period, last, "snapshot_id"),
-        "no_longer_at": _moment(period, end, "finished_at"),
-        "no_longer_snapshot_id": _moment(period, end, "snapshot_id"),
-        "left_because": reason,
+    edges = {
+        "not_yet": (not_yet, "not_yet_at", "started_at"),
+        "followed_from": (first, "followed_from", "finished_at"),
+        "followed_until": (last, "followed_until", "started_at"),
+        "no_longer": (end, "no_longer_at", "finished_at"),
     }
+    found: dict[str, Any] = {}
+    for edge, (place, name, moment) in edges.items():
+        found[name] = _moment(period, place, moment)
+        found[f"{edge}_snapshot_id"] = _moment(period, place, "snapshot_id")
+    if first is not None:
+        # With a single snapshot, its start is earlier than its end, which followed_from is.
+        found["followed_until"] = max(found["followed_from"], found["followed_until"])
+    return found | {"left_because": reason}
 
 
 def _shares(period: AuditedPeriod, hint: Hint) -> np.ndarray:
     """Share of a hint that was applied, by snapshot; NaN where a snapshot does not show the group."""
-    import numpy as np
     import pyarrow.compute as pc
 
     memberships = period.memberships
@@ -193,8 +177,6 @@ def _shares(period: AuditedPeriod, hint: Hint) -> np.ndarray:
 
 def _cover(intervals: pa.Table, weights: np.ndarray, count: int) -> np.ndarray:
     """Sum of the weights of the intervals that contain each snapshot; shape (count,)."""
-    import numpy as np
-
     steps = np.zeros(count + 1, dtype=np.int64)
     np.add.at(steps, intervals[FIRST_INDEX].to_numpy(), weights)
     np.add.at(steps, intervals[LAST_INDEX].to_numpy() + 1, -weights)

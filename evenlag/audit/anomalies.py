@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from evenlag.audit.adherence import member_key
 from evenlag.audit.enums import AnomalyKind
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX, same_as_next
 from evenlag.audit.rebalances import FREE_IN_A_LIVE_GROUP
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, LagStatus, Mode, OwnershipState
+from evenlag.lake.tables import DECISIONS, LAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,13 +25,9 @@ if TYPE_CHECKING:
 
 
 _BOUNDS: Final = (
-    "first_snapshot_id",
-    "first_seen_at",
-    "last_snapshot_id",
-    "last_seen_at",
-    "previous_seen_at",
+    "first_snapshot_id", "first_seen_at", "last_snapshot_id", "last_seen_at", "previous_seen_at",
     "next_seen_at",
-)
+)  # fmt: skip
 
 
 def find_anomalies(reader: LakeReader, period: AuditedPeriod) -> list[dict[str, Any]]:
@@ -44,7 +43,7 @@ def find_anomalies(reader: LakeReader, period: AuditedPeriod) -> list[dict[str, 
         *_nobody(period),
         *_two(period),
         *(
-            _from_lag(AnomalyKind.STALLED, row, "lag, records to read, and no commit moved")
+            _row(AnomalyKind.STALLED, row, "lag, records to read, and no commit moved")
             for row in lag["stalled"]
         ),
         *(_unheld(row) for row in last_holders(period, lag["unheld"])),
@@ -81,15 +80,11 @@ def _row(kind: AnomalyKind, interval: Mapping[str, Any], detail: str, **more: An
     }
 
 
-def _from_lag(kind: AnomalyKind, row: Mapping[str, Any], detail: str) -> dict[str, Any]:
-    return _row(kind, row, detail)
-
-
 def _unheld(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["is_alive"]:
         detail = f"its last holder {row['member_id']} is alive, and subscribes to the topic no longer"
-        return _from_lag(AnomalyKind.UNSUBSCRIBED_LAG, row, detail)
-    return _from_lag(AnomalyKind.DEAD_MEMBER_LAG, row, f"its last holder {row['member_id']} is gone")
+        return _row(AnomalyKind.UNSUBSCRIBED_LAG, row, detail)
+    return _row(AnomalyKind.DEAD_MEMBER_LAG, row, f"its last holder {row['member_id']} is gone")
 
 
 def _nobody(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
@@ -128,12 +123,8 @@ def _idle(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
                 intervals[interval["group_id"], member["member_id"]].append(interval)
     for (_, member_id), found in intervals.items():
         for joined in _join(found):
-            yield _row(
-                AnomalyKind.MEMBER_IDLE,
-                joined,
-                "holds nothing while another holds several",
-                member_id=member_id,
-            )
+            detail = "holds nothing while another holds several"
+            yield _row(AnomalyKind.MEMBER_IDLE, joined, detail, member_id=member_id)
 
 
 def _topics_to_spare(members: Iterable[Mapping[str, Any]]) -> set[str]:
@@ -165,41 +156,31 @@ def _join(intervals: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _assignors(reader: LakeReader, period: AuditedPeriod) -> Iterator[dict[str, Any]]:
     """Groups that may receive hints by the policy of the snapshot, but selected another assignor."""
     wanted = _may_be_hinted(reader, period)
-    others: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    others: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for interval in period.memberships.to_pylist():
-        if interval["assignor"] in {None, EVENLAG_ASSIGNOR} or interval["group_type"] not in HINTABLE_TYPES:
+        group_id, assignor = interval["group_id"], interval["assignor"]
+        if assignor in {None, EVENLAG_ASSIGNOR} or interval["group_type"] not in HINTABLE_TYPES:
             continue
-        places = wanted.get(interval["group_id"], frozenset())
-        if any(place in places for place in range(interval[FIRST_INDEX], interval[LAST_INDEX] + 1)):
-            others[interval["group_id"]].append(interval)
-    for found in others.values():
-        for joined in _join_alike(found):
-            detail = f"the group has selected {joined['assignor']}, its policy hints {EVENLAG_ASSIGNOR}"
+        if not wanted[group_id].isdisjoint(range(interval[FIRST_INDEX], interval[LAST_INDEX] + 1)):
+            others[group_id, assignor].append(interval)
+    for (_, assignor), found in others.items():
+        for joined in _join(found):
+            detail = f"the group has selected {assignor}, its policy hints {EVENLAG_ASSIGNOR}"
             yield _row(AnomalyKind.ASSIGNOR_NOT_POLICY, joined, detail)
 
 
-def _join_alike(intervals: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    by_assignor: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for interval in intervals:
-        by_assignor[interval["assignor"]].append(interval)
-    for found in by_assignor.values():
-        yield from _join(found)
-
-
-def _may_be_hinted(reader: LakeReader, period: AuditedPeriod) -> dict[str, frozenset[int]]:
+def _may_be_hinted(reader: LakeReader, period: AuditedPeriod) -> defaultdict[str, set[int]]:
     """Snapshots (by position) for which the policy put a group into a mode that publishes hints, by group."""
     import pyarrow.compute as pc
-
-    from evenlag.lake.tables import DECISIONS
 
     filters: list[Filter] = [*period.slot_filters(), ("policy_mode", "in", [Mode.APPROVE, Mode.AUTO])]
     rows = reader.read(DECISIONS, columns=["group_id", "snapshot_id"], filters=filters)
     places = pc.index_in(rows["snapshot_id"], value_set=period.snapshot_ids())
-    found: dict[str, set[int]] = defaultdict(set)
+    found: defaultdict[str, set[int]] = defaultdict(set)
     for group_id, place in zip(rows["group_id"].to_pylist(), places.to_pylist(), strict=True):
         if place is not None:
             found[group_id].add(place)
-    return {group_id: frozenset(of_group) for group_id, of_group in found.items()}
+    return found
 
 
 _PARTITION: Final = ("group_id", "topic", "topic_id", "partition")
@@ -213,8 +194,6 @@ def read_lag_intervals(reader: LakeReader, period: AuditedPeriod) -> dict[str, l
     with ``lag_records`` (the maximum), ``num_snapshots``, the first and last snapshot of the interval and
     its bounds.
     """
-    from evenlag.lake.tables import LAG
-
     columns = [*_PARTITION, "owner_member_id", "snapshot_id", "read_at", "lag_records"]
     filters = period.slot_filters()
     stalled = reader.read(LAG, columns=columns, filters=[*filters, ("stalled", "=", True)])
@@ -239,18 +218,12 @@ def last_holders(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Ite
     wanted = list(unheld)
     ownership = period.ownership
     groups = {row["group_id"] for row in wanted}
-    held = ownership.filter(
-        pc.and_(
-            pc.equal(ownership["state"], OwnershipState.OWNED),
-            pc.is_in(ownership["group_id"], _strings(groups)),
-        )
-    )
-    columns = ("group_id", "topic", "topic_id", "partition", FIRST_INDEX, "member_id", "owner_key")
-    last: dict[tuple[Any, ...], list[tuple[int, str, str]]] = {}
-    for *partition, first_index, member_id, key in zip(
-        *(held[name].to_pylist() for name in columns), strict=True
-    ):
-        last.setdefault(tuple(partition), []).append((first_index, member_id, key))
+    is_owned = pc.equal(ownership["state"], OwnershipState.OWNED)
+    held = ownership.filter(pc.and_(is_owned, pc.is_in(ownership["group_id"], _strings(groups))))
+    columns = [held[name].to_pylist() for name in (*_PARTITION, FIRST_INDEX, "member_id", "owner_key")]
+    last: dict[tuple[Any, ...], list[tuple[int, str, str]]] = defaultdict(list)
+    for *partition, first_index, member_id, key in zip(*columns, strict=True):
+        last[tuple(partition)].append((first_index, member_id, key))
     alive = _member_keys(period, groups)
     for row in wanted:
         before = [
@@ -285,7 +258,6 @@ def _strings(values: Iterable[str]) -> pa.Array:
 
 def _intervals(period: AuditedPeriod, rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]:
     """Merge the rows of consecutive snapshots with the same key into intervals."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import numpy as np
     import pyarrow as pa
 
 FIRST_INDEX: Final = "first_index"
@@ -20,21 +21,10 @@ _OF_THE_LAST: Final = ("last_snapshot_id", "last_seen_at", "next_snapshot_id", "
 _CLIENT_NAMES: Final = ("client_id", "client_host")
 _WITH_NAMES: Final = (*_CLIENT_NAMES, "members")
 # Columns that locate an interval in time. All others are its content, which must be equal to merge.
-_OF_THE_DAY: Final = frozenset(
-    {
-        "day",
-        "input_hash",
-        "first_snapshot_id",
-        "first_seen_at",
-        "previous_snapshot_id",
-        "previous_seen_at",
-        *_OF_THE_LAST,
-        "num_snapshots",
-        "longest_gap_ms",
-        FIRST_INDEX,
-        LAST_INDEX,
-    }
-)
+_OF_THE_DAY: Final = (
+    "day", "input_hash", "first_snapshot_id", "first_seen_at", "previous_snapshot_id", "previous_seen_at",
+    *_OF_THE_LAST, "num_snapshots", "longest_gap_ms", FIRST_INDEX, LAST_INDEX,
+)  # fmt: skip
 
 
 def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -45,7 +35,6 @@ def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> p
     ``previous_*`` and ``next_*`` are null only where there is no such snapshot.
     snapshots: Rows of ``audited_snapshots`` of these days and of the adjacent ones, by start time.
     """
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -73,8 +62,6 @@ def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> p
 
 def _goes_on(in_order: pa.Table, key: Sequence[str]) -> np.ndarray:
     """Whether each row continues the previous row: same key, next snapshot, same content; shape (rows,)."""
-    import numpy as np
-
     count = in_order.num_rows
     joins = np.zeros(count, dtype=bool)
     if count < 2:  # noqa: PLR2004  # nothing to compare
@@ -93,7 +80,6 @@ def _goes_on(in_order: pa.Table, key: Sequence[str]) -> np.ndarray:
 
 def _same_but_for_names(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
     """As :func:`same_as_next`; clients' names are equal if either side has none."""
-    import numpy as np
     import pyarrow as pa
 
     pairs = zip(*(column.take(pa.array(which)).to_pylist() for which in (rows, rows + 1)), strict=True)
@@ -118,12 +104,7 @@ def _has_names(members: list[dict[str, Any]]) -> Iterator[bool]:
 
 
 def same_as_next(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
-    """Compare rows of a column with the row after each of them.
-
-    Returns bool, shape (n,): whether both values are equal. Two nulls are equal.
-    rows: Row numbers, shape (n,); each less than ``len(column) - 1``.
-    """
-    import numpy as np
+    """Whether the values of some rows of a column equal those of the rows after them; nulls are equal."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -138,8 +119,6 @@ def same_as_next(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
 
 def _since_last_ms(in_order: pa.Table) -> np.ndarray:
     """Milliseconds from the last snapshot of the previous row to the first one of each row."""
-    import numpy as np
-
     first, last = (in_order[f"{edge}_seen_at"].to_numpy() for edge in ("first", "last"))
     since = np.zeros(in_order.num_rows, dtype=np.int64)
     since[1:] = (first[1:] - last[:-1]).astype("timedelta64[ms]").astype(np.int64)
@@ -156,7 +135,6 @@ def _replace(rows: pa.Table, name: str, values: Any) -> pa.Table:
 
 def _with_neighbours(rows: pa.Table, snapshots: pa.Table) -> pa.Table:
     """Fill in the previous and next snapshots where they belong to another day."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from evenlag.audit.enums import Certainty
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.errors import NotFoundError
@@ -20,26 +22,13 @@ if TYPE_CHECKING:
     Partition = tuple[str, str | None, int]
 
 _HOLDER: Final = (
-    "state",
-    "reason",
-    "member_id",
-    "group_instance_id",
-    "client_id",
-    "client_host",
-    "owner_key",
+    "state", "reason", "member_id", "group_instance_id", "client_id", "client_host", "owner_key",
     "num_owners",
-)
+)  # fmt: skip
 _BOUNDS: Final = (
-    "previous_snapshot_id",
-    "previous_seen_at",
-    "first_snapshot_id",
-    "first_seen_at",
-    "last_snapshot_id",
-    "last_seen_at",
-    "next_snapshot_id",
-    "next_seen_at",
-    "longest_gap_ms",
-)
+    "previous_snapshot_id", "previous_seen_at", "first_snapshot_id", "first_seen_at", "last_snapshot_id",
+    "last_seen_at", "next_snapshot_id", "next_seen_at", "longest_gap_ms",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +56,6 @@ class Around:
 
 def snapshots_around(period: AuditedPeriod, at: datetime) -> Around:
     """Find the snapshots around a moment."""
-    import numpy as np
-
     at_us = round(at.timestamp() * 1_000_000)
     # Snapshots may overlap: a snapshot counts as ended only when all earlier ones have ended, too.
     finished = np.maximum.accumulate(period.finished_us())
@@ -159,10 +146,8 @@ def _side(row: dict[str, Any], around: Around) -> str:
 def is_same_client(old: dict[str, Any], new: dict[str, Any]) -> bool:
     """Check whether two member ids can belong to one client that left and joined again.
 
-    Static members are compared by instance id, others by client id and host. A member that is present before
-    and after did not leave; the caller checks this.
-
-    Returns whether they match. Members without a client id and a host never match.
+    Static members are compared by instance id, others by client id and host; without these they never match.
+    A member that is present before and after did not leave; the caller checks this.
     """
     if old["group_instance_id"] or new["group_instance_id"]:
         return bool(old["group_instance_id"] == new["group_instance_id"])
@@ -171,10 +156,7 @@ def is_same_client(old: dict[str, Any], new: dict[str, Any]) -> bool:
 
 
 def by_partition(rows: Iterable[dict[str, Any]]) -> dict[Partition, list[dict[str, Any]]]:
-    """Group rows by partition.
-
-    Returns rows in their order, by ``(topic, topic_id, partition)``.
-    """
+    """Group rows, in their order, by ``(topic, topic_id, partition)``."""
     found: dict[Partition, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault((row["topic"], row["topic_id"], row["partition"]), []).append(row)
@@ -182,10 +164,7 @@ def by_partition(rows: Iterable[dict[str, Any]]) -> dict[Partition, list[dict[st
 
 
 def overlapping(intervals: pa.Table, before: int, after: int) -> list[dict[str, Any]]:
-    """Select the intervals that contain any of the snapshots in a range.
-
-    Returns the selected rows, in their order.
-    """
+    """Select the intervals that contain any of the snapshots in a range, in their order."""
     import pyarrow.compute as pc
 
     touches = pc.and_(
@@ -197,8 +176,6 @@ def overlapping(intervals: pa.Table, before: int, after: int) -> list[dict[str, 
 
 def is_gap(period: AuditedPeriod, first: int, last: int) -> bool:
     """Check whether snapshots are too far apart to conclude what happened between them."""
-    import numpy as np
-
     distances = np.diff(period.started_us()[first : last + 1])
     return bool(len(distances) and distances.max() / 1000 > period.max_gap_ms)
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -146,10 +146,7 @@ def _read_snapshots(reader: LakeReader, cluster: str, days: list[date]) -> dict[
 
 
 def hash_snapshots(snapshot_ids: Collection[str], version: int) -> str:
-    """Return the ``input_hash`` of a day.
-
-    Returns SHA-256 in hexadecimal digits.
-    """
+    """Return the ``input_hash`` of a day: a SHA-256 in hexadecimal digits."""
     return hashlib.sha256("\n".join([f"audit {version}", *sorted(snapshot_ids)]).encode()).hexdigest()
 
 
@@ -178,10 +175,7 @@ class AuditProgress:
 
 
 def read_progress(reader: LakeReader, cluster: str) -> AuditProgress | None:
-    """Read the newest progress of a cluster's audit.
-
-    None if no run has recorded any.
-    """
+    """Read the newest progress of a cluster's audit; None if no run has recorded any."""
     filters: list[Filter] = [("cluster", "=", cluster), ("step", "=", AUDIT_STEP)]
     columns = ["finished_at", "summary"]
     newest = reader.read_newest(RUNS, "finished_at", columns=columns, filters=filters).to_pylist()
@@ -201,12 +195,7 @@ def record_progress(root: str, cluster: str, progress: AuditProgress, started_at
     """Record the progress of a run."""
     now = datetime.now(UTC)
     run_id = f"audit__{now:%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
-    summary = {
-        "version": progress.version,
-        "checked_at": progress.checked_at.isoformat(),
-        "backlog_from": None if progress.backlog_from is None else progress.backlog_from.isoformat(),
-        "is_rebuild": progress.is_rebuild,
-    }
+    summary = json.dumps(asdict(progress), sort_keys=True, default=lambda moment: moment.isoformat())
     row = {
         "cluster": cluster,
         "day": now.date(),
@@ -215,6 +204,6 @@ def record_progress(root: str, cluster: str, progress: AuditProgress, started_at
         "slot": started_at,
         "started_at": started_at,
         "finished_at": now,
-        "summary": json.dumps(summary, sort_keys=True),
+        "summary": summary,
     }
     append_once(root, RUNS, [row], f"run/{cluster}/{run_id}")

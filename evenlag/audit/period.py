@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from evenlag.audit.interval_merge import join_days
 from evenlag.errors import LakeError, NotFoundError, UsageError
 from evenlag.formatting import did_you_mean, moment
+from evenlag.lake.tables import AUDITED_SNAPSHOTS, DOWNSAMPLED_DAYS, MEMBERSHIPS, OWNERSHIP, SNAPSHOTS
 from evenlag.queries.lag import CLIENT_COLUMNS, client_names
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    import numpy as np
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
@@ -87,11 +89,7 @@ class AuditedPeriod:
         return client_names(pa.table(columns).group_by(list(CLIENT_COLUMNS)).aggregate([]).to_pylist())
 
     def rests_on(self) -> dict[str, Any]:
-        """Describe the input of the answer, to reproduce it.
-
-        Returns ``cluster, since, until``, the number of snapshots and the ids of the first and last,
-        ``num_snapshots_not_audited, max_gap_ms, downsampled_days`` and ``input_hash_of_days``.
-        """
+        """Describe the input of the answer, to reproduce it."""
         import pyarrow.compute as pc
 
         started = self.snapshots["started_at"]
@@ -99,9 +97,7 @@ class AuditedPeriod:
             pc.and_(pc.greater_equal(started, self.since), pc.less_equal(started, self.until))
         )
         ids = inside["snapshot_id"].to_pylist()
-        days = dict(
-            zip(self.snapshots["day"].to_pylist(), self.snapshots["input_hash"].to_pylist(), strict=True)
-        )
+        days = self.snapshots.select(["day", "input_hash"]).to_pylist()
         return {
             "cluster": self.cluster,
             "since": self.since,
@@ -112,9 +108,7 @@ class AuditedPeriod:
             "num_snapshots_not_audited": self.num_unaudited,
             "max_gap_ms": self.max_gap_ms,
             "downsampled_days": list(self.downsampled_days),
-            "input_hash_of_days": [
-                {"day": day, "input_hash": input_hash} for day, input_hash in sorted(days.items())
-            ],
+            "input_hash_of_days": [day for _, day in sorted({row["day"]: row for row in days}.items())],
         }
 
 
@@ -134,8 +128,6 @@ def read_period(
     max_gap_s: Longest time between two snapshots, in seconds, for which equal content proves that nothing
         changed in between. Default: three times the median distance.
     """
-    from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP
-
     of_cluster: list[Filter] = [("cluster", "=", cluster)]
     newest = reader.read_newest(AUDITED_SNAPSHOTS, "started_at", filters=of_cluster)
     if newest.num_rows == 0:
@@ -210,8 +202,6 @@ def _days_of(reader: LakeReader, cluster: str, since: datetime, until: datetime)
 
 def _edge(reader: LakeReader, cluster: str, by: str, *wanted: Filter, is_oldest: bool = False) -> date | None:
     """Newest or oldest day of the audited snapshots that are nearest to a moment."""
-    from evenlag.lake.tables import AUDITED_SNAPSHOTS
-
     filters: list[Filter] = [("cluster", "=", cluster), *wanted]
     days = reader.read_newest(AUDITED_SNAPSHOTS, by, columns=["day"], filters=filters, is_oldest=is_oldest)[
         "day"
@@ -237,8 +227,6 @@ def _count_unaudited(
     """Number of snapshots that are not audited: in a period, or between the audited ones around a moment."""
     import pyarrow.compute as pc
 
-    from evenlag.lake.tables import SNAPSHOTS
-
     first: datetime = since
     last = until
     if since == until:
@@ -263,8 +251,6 @@ def _downsampled_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> 
     """Days of the snapshots' slots that maintenance has downsampled or is downsampling."""
     import pyarrow.compute as pc
 
-    from evenlag.lake.tables import DOWNSAMPLED_DAYS
-
     slots = pc.min_max(snapshots["slot"]).as_py()
     if slots["min"] is None:
         return ()
@@ -277,15 +263,11 @@ def _downsampled_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> 
 
 
 def _usual_gap_ms(snapshots: pa.Table) -> float:
-    import numpy as np
-
     started = _micros(snapshots, "started_at")
     return float(_USUAL_DISTANCES * np.median(np.diff(started)) / 1000) if len(started) > 1 else float("inf")
 
 
 def _no_such_group(reader: LakeReader, cluster: str, group_id: str, filters: list[Filter]) -> str:
-    from evenlag.lake.tables import MEMBERSHIPS
-
     known = set(reader.read(MEMBERSHIPS, columns=["group_id"], filters=filters)["group_id"].to_pylist())
     return (
         f"no snapshot of {cluster} in this period shows the group {group_id!r}{did_you_mean(group_id, known)}"
@@ -293,6 +275,4 @@ def _no_such_group(reader: LakeReader, cluster: str, group_id: str, filters: lis
 
 
 def _micros(rows: pa.Table, name: str) -> np.ndarray:
-    import numpy as np
-
     return np.asarray(rows[name].to_numpy().astype("datetime64[us]").astype(np.int64))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
 from evenlag.formatting import answered_by
+from evenlag.lake.tables import PLAN_ASSIGNMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,12 +49,7 @@ class Hint:
 
 
 def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
-    """Read the hints that were on the hint topic at any time of a period.
-
-    Hints that were published more than 31 days before the period are left out.
-    """
-    from evenlag.lake.tables import PLAN_ASSIGNMENTS
-
+    """Read the hints that were on the hint topic in a period, published at most 31 days before it."""
     filters: list[Filter] = [("cluster", "=", period.cluster)]
     if period.group_id is not None:
         filters.append(("group_id", "=", period.group_id))
@@ -99,14 +95,12 @@ def _standing(events: Iterable[Mapping[str, Any]]) -> list[Hint]:
         for place, event in enumerate(in_order):
             if event["event"] != PlanEvent.PUBLISHED:
                 continue
-            ending = next(
-                (
-                    later
-                    for later in in_order[place + 1 :]
-                    if later["event"] == PlanEvent.PUBLISHED or later["plan_id"] == event["plan_id"]
-                ),
-                None,
+            endings = (
+                later
+                for later in in_order[place + 1 :]
+                if later["event"] == PlanEvent.PUBLISHED or later["plan_id"] == event["plan_id"]
             )
+            ending = next(endings, None)
             hints.append(
                 Hint(
                     plan_id=event["plan_id"],

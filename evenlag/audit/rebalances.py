@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import compress, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from evenlag.audit.enums import OwnerChange, RebalanceCause
 from evenlag.audit.interval_merge import FIRST_INDEX, same_as_next
 from evenlag.audit.owners import is_same_client
@@ -19,7 +21,6 @@ from evenlag.enums import OwnershipState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import numpy as np
     import pyarrow as pa
 
     from evenlag.audit.period import AuditedPeriod
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 _INTERVAL: Final = ("group_id", "first_snapshot_id")
+_COUNTS: Final = ("num_moved", "num_returned", "num_placed", "num_freed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +155,15 @@ def sum_up(rebalances: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     (number of rebalances by cause; one may have several causes); the group with the most moves first.
     """
     groups: dict[str, dict[str, Any]] = {}
-    counts = ("num_moved", "num_returned", "num_placed", "num_freed")
     for each in rebalances:
         blank = {
             "group_id": each["group_id"],
-            "num_rebalances": 0,
-            **dict.fromkeys(counts, 0),
+            **dict.fromkeys(("num_rebalances", *_COUNTS), 0),
             "by_cause": {},
         }
         total = groups.setdefault(each["group_id"], blank)
         total["num_rebalances"] += 1
-        for name in counts:
+        for name in _COUNTS:
             total[name] += each[name]
         for cause in each["causes"]:
             total["by_cause"][cause] = total["by_cause"].get(cause, 0) + 1
@@ -209,10 +209,7 @@ def _of_group(
             "bounced": change.bounced,
             "assignor": new["assignor"],
             "num_members": new["num_members"],
-            "num_moved": 0,
-            "num_returned": 0,
-            "num_placed": 0,
-            "num_freed": 0,
+            **dict.fromkeys(_COUNTS, 0),
             "was_seen": was_seen,
             "across_gap": gap_ms > max_gap_ms,
         }
@@ -278,7 +275,6 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
     Returns ``PARTITION_KEY``, ``from_member_id, last_seen_at, last_snapshot_id`` (old owner),
     ``to_member_id, first_seen_at, first_snapshot_id`` (new owner); by partition, then time.
     """
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -304,7 +300,6 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
 
 def find_unheld(ownership: pa.Table) -> dict[str, list[dict[str, Any]]]:
     """Find the partitions that were placed (no owner before) and freed (no owner after)."""
-    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -328,8 +323,6 @@ def _in_order(rows: pa.Table) -> pa.Table:
 
 def _followed(in_order: pa.Table) -> np.ndarray:
     """Numbers of the rows whose next row has the same partition."""
-    import numpy as np
-
     rows = np.arange(max(in_order.num_rows - 1, 0))
     for name in PARTITION_KEY:
         rows = rows[same_as_next(in_order[name], rows)]
