@@ -6,7 +6,6 @@ from a URL, and a plan's numbers must not leave Airflow's page.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import GroupType
@@ -27,22 +26,15 @@ _MAX_NAME: Final = 40
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalPage:
-    """An approval request, as a user reads it.
-
-    subject: One line, plain text.
-    """
+class ApprovalPage(NamedTuple):
+    """An approval request, as a user reads it; the subject is one line of plain text."""
 
     subject: str
     body: str
 
 
 def build_page(plan: VerifiedPlan, *, answer_by: datetime) -> ApprovalPage:
-    """Build the page of a plan.
-
-    answer_by: Deadline: a plan without an answer is then rejected.
-    """
+    """Build the page of a plan, which is rejected without an answer by the deadline."""
     head, rows = plan.head, plan.assignments
     subject = (
         f"{printable(head['group_id'])} on {printable(head['cluster'])}: move {head['moves']:,} of "
@@ -63,38 +55,37 @@ def build_page(plan: VerifiedPlan, *, answer_by: datetime) -> ApprovalPage:
 
 
 def _numbers(head: Mapping[str, Any]) -> str:
-    before, after = head["metrics_before"] or {}, head["metrics_after"] or {}
-    slot: datetime = head["slot"]
-    num_unknown = _num_unknown(head)
-    rows = [
-        (
-            "lag of the most loaded member",
-            *(_at_least(m.get("max_member_lag_records"), num_unknown) for m in (before, after)),
-        ),
-        (
-            "skew (most loaded / mean)",
-            # An unknown lag may increase or decrease the skew.
-            *(_number(None if num_unknown else m.get("lag_skew"), 2) for m in (before, after)),
-        ),
-        ("partitions per member", *(_range(m) for m in (before, after))),
-    ]
+    both = [head["metrics_before"] or {}, head["metrics_after"] or {}]
+    num_unknown, num_stalled = _num_unknown(head), head.get("num_stalled_partitions")
+    rows = {
+        "lag of the most loaded member": [_at_least(_max_lag(each), num_unknown) for each in both],
+        # An unknown lag may increase or decrease the skew.
+        "skew (most loaded / mean)": [_number(None if num_unknown else m.get("lag_skew"), 2) for m in both],
+        "partitions per member": [_range(each) for each in both],
+    }
     facts = [
-        f"plan `{markdown_text(head['plan_id'][:12])}`, slot {_moment(slot)}",
+        f"plan `{markdown_text(head['plan_id'][:12])}`, slot {_moment(head['slot'])}",
         f"{head['num_members']:,} members, assignor {markdown_text(head['assignor'])}",
-        "consumer protocol (KIP-848): the brokers assign this group, and begin to as soon as it is published"
-        if head.get("group_type") == GroupType.CONSUMER
-        else "",
-        f"{head['num_stalled_partitions'] or 0:,} partitions stand still: moving them may not help"
-        if head.get("num_stalled_partitions")
-        else "",
-        f"the lag of {num_unknown:,} of {head['num_partitions']:,} partitions is not known: at least (≥) so "
-        "much is what the others come to"
-        if num_unknown
-        else "",
     ]
+    if head.get("group_type") == GroupType.CONSUMER:
+        facts.append(
+            "consumer protocol (KIP-848): the brokers assign this group, and begin to as soon as it is "
+            "published"
+        )
+    if num_stalled:
+        facts.append(f"{num_stalled:,} partitions stand still: moving them may not help")
+    if num_unknown:
+        facts.append(
+            f"the lag of {num_unknown:,} of {head['num_partitions']:,} partitions is not known: at least (≥) "
+            "so much is what the others come to"
+        )
     lines = ["|  | now | planned |", "| --- | ---: | ---: |"]
-    lines += [f"| {name} | {now} | {planned} |" for name, now, planned in rows]
-    return "\n".join(lines) + "\n\n" + "\n".join(f"- {fact}" for fact in facts if fact)
+    lines += [f"| {name} | {now} | {planned} |" for name, (now, planned) in rows.items()]
+    return "\n".join(lines) + "\n\n" + "\n".join(f"- {fact}" for fact in facts)
+
+
+def _max_lag(metrics: Mapping[str, Any]) -> int | None:
+    return metrics.get("max_member_lag_records")
 
 
 def _picture(rows: pa.Table, names: Mapping[str, str]) -> str:
@@ -184,10 +175,9 @@ def _bar(value: int, largest: int) -> str:
 
 
 def _change(head: Mapping[str, Any]) -> str:
-    before, after = head["metrics_before"] or {}, head["metrics_after"] or {}
-    lags = [metrics.get("max_member_lag_records") for metrics in (before, after)]
-    before_lag, after_lag = (_at_least(lag, _num_unknown(head)) for lag in lags)
-    return f"from {before_lag} to {after_lag} records"
+    both = (head["metrics_before"] or {}, head["metrics_after"] or {})
+    before, after = (_at_least(_max_lag(metrics), _num_unknown(head)) for metrics in both)
+    return f"from {before} to {after} records"
 
 
 def _left_out(count: int, limit: int, what: str) -> str:

@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
+    Row = Mapping[str, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """An open approval request.
-
-    answer_by: Deadline: a plan without an answer is then rejected.
-    """
+    """An open approval request. A plan without an answer until `answer_by` is then rejected."""
 
     plan_id: str
     group_id: str
@@ -71,7 +70,7 @@ def request_approval(
                 (row,) = sealer.seal_rows(APPROVAL_REQUESTS, [row])
             new = [dict(row)]
         elif row is None:
-            row = _shadow_row(plan.head, _shadow_reason(other or {}), now, run_id)
+            row = _shadow_row(plan.head, other or {}, now, run_id)
             new = [] if plan.requests else [row]
         chosen.append((plan, row))
         return new
@@ -106,43 +105,31 @@ def _request(
 def set_aside_shadowed(
     loaded: LoadedPolicy, cluster: str, plans: Iterable[VerifiedPlan], *, run_id: str, now: datetime
 ) -> list[VerifiedPlan]:
-    """Record which waiting plans stay in shadow because their group has an open request.
-
-    Returns the plans for which approval may be requested.
-    """
-    waiting = list(plans)
+    """Record which waiting plans stay in shadow because of their group's open request; return the others."""
+    waiting = {plan.head["plan_id"]: plan for plan in plans}
     if not waiting:
         return []
     reader = LakeReader(loaded.policy.lake, skip_unreadable=True)
     sealer = Sealer.of(loaded.policy.clusters[cluster])
-    shadowed: set[str] = set()
+    shadowed: dict[str, dict[str, Any]] = {}
 
     def set_aside() -> list[dict[str, Any]]:
         of_plans: list[Filter] = [
             ("cluster", "=", cluster),
-            ("day", ">=", min(plan.day for plan in waiting)),
-            ("plan_id", "in", [plan.head["plan_id"] for plan in waiting]),
+            ("day", ">=", min(plan.day for plan in waiting.values())),
+            ("plan_id", "in", list(waiting)),
         ]
-        known = set(
-            reader.read(APPROVAL_REQUESTS, columns=["plan_id"], filters=of_plans)["plan_id"].to_pylist()
-        )
+        known = reader.read(APPROVAL_REQUESTS, columns=["plan_id"], filters=of_plans)["plan_id"].to_pylist()
         open_by_group = open_requests(reader, cluster, now, sealer)
-        others = {
-            plan.head["plan_id"]: (plan.head, other)
-            for plan in waiting
-            if (other := open_by_group.get(plan.head["group_id"])) is not None
-            and other["plan_id"] != plan.head["plan_id"]
-        }
         shadowed.clear()
-        shadowed.update(others)
-        return [
-            _shadow_row(head, _shadow_reason(other), now, run_id)
-            for plan_id, (head, other) in others.items()
-            if plan_id not in known
-        ]
+        for plan_id, plan in waiting.items():
+            other = open_by_group.get(plan.head["group_id"])
+            if other is not None and other["plan_id"] != plan_id:
+                shadowed[plan_id] = _shadow_row(plan.head, other, now, run_id)
+        return [row for plan_id, row in shadowed.items() if plan_id not in known]
 
     append_guarded(loaded.policy.lake, APPROVAL_REQUESTS, set_aside, _group_guard)
-    return [plan for plan in waiting if plan.head["plan_id"] not in shadowed]
+    return [plan for plan_id, plan in waiting.items() if plan_id not in shadowed]
 
 
 def asked_plans(reader: LakeReader, cluster: str, now: datetime) -> set[str]:
@@ -192,17 +179,12 @@ def _group_guard(row: Mapping[str, Any]) -> str:
     return f"ask/{row['cluster']}/{row['group_id']}"
 
 
-def _shadow_reason(other: Mapping[str, Any]) -> str:
-    return (
-        f"plan {other['plan_id'][:12]} of the group waits for a person, until "
-        f"{other['answer_by']:%Y-%m-%d %H:%M:%S}Z"
-    )
-
-
-def _shadow_row(head: Mapping[str, Any], reason: str, now: datetime, run_id: str) -> dict[str, Any]:
+def _shadow_row(head: Row, other: Row, now: datetime, run_id: str) -> dict[str, Any]:
+    until = f"{other['answer_by']:%Y-%m-%d %H:%M:%S}Z"
+    reason = f"plan {other['plan_id'][:12]} of the group waits for a person, until {until}"
     return _row(head, RequestState.SHADOWED, now, run_id) | {"reason": reason}
 
 
-def _row(head: Mapping[str, Any], state: str, now: datetime, run_id: str) -> dict[str, Any]:
+def _row(head: Row, state: str, now: datetime, run_id: str) -> dict[str, Any]:
     names = ("cluster", "day", "snapshot_id", "plan_id", "group_id")
     return {name: head[name] for name in names} | {"state": state, "at": now, "run_id": run_id}

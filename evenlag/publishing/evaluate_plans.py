@@ -25,10 +25,7 @@ _MEMBER_COLUMNS = ("group_id", "member_id")
 
 
 def score_plans(rows: SnapshotReader, published: Sequence[PublishedPlan], run_id: str) -> int:
-    """Evaluate the plans that are due; each is evaluated once, by the first snapshot after its horizon.
-
-    rows: The snapshot to evaluate by; its lag and outcomes are written already.
-    """
+    """Evaluate the plans that are due, each once, by a snapshot whose lag and outcomes are written."""
     due = _find_due(rows, published)
     if not due:
         return 0

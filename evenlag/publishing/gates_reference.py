@@ -48,20 +48,10 @@ PROPOSED in `shadow`. The publisher [checks an approved plan again](reference/pu
 
 
 def render_gates(gates: Iterable[Gate] = GATES) -> str:
-    """Render the page.
-
-    Returns markdown, with a newline at its end.
-    gates: The gates in the order of the page; all of them by default.
-    """
+    """Render the page."""
     chosen = tuple(gates)
-    parts = [
-        _INTRODUCTION,
-        _CHECKS,
-        "\n".join(_checks(chosen)),
-        _EXAMPLES,
-        "\n".join(_examples(chosen)),
-        _NOTES,
-    ]
+    checks, examples = "\n".join(_checks(chosen)), "\n".join(_examples(chosen))
+    parts = [_INTRODUCTION, _CHECKS, checks, _EXAMPLES, examples, _NOTES]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 

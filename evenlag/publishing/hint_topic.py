@@ -53,10 +53,7 @@ _MAX_FOREIGN_KEYS: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ForeignRecords:
-    """Records that nobody reads: their key is not evenlag's, or is in a partition that is not its group's.
-
-    num_keys, num_bytes: Number of keys, and bytes of keys and values.
-    """
+    """Records that nobody reads: their key is not evenlag's, or is in a partition that is not its group's."""
 
     num_keys: int = 0
     num_bytes: int = 0
@@ -66,15 +63,12 @@ class ForeignRecords:
 class TopicState:
     """Current records of the hint topic, each in the partition where consumers look for it.
 
-    exists, num_partitions: Whether the topic exists, and its number of partitions (0 when it does not
-        exist).
     hints, unreadable: By group: its current hint, or why its record is not a valid hint.
     stopped_partitions: Partitions with ``control/stop``. A consumer reads only the partition of its group's
         key.
     loads, unreadable_loads: By group: its current record of loads, or why its record is not valid.
     other_keys: Keys of hints and loads of groups that were not asked for.
     num_unkept: Number of records that did not fit into the limit of what is kept.
-    foreign: The records that nobody reads.
     num_compressed: Number of compressed batches that were skipped.
     """
 
@@ -115,12 +109,7 @@ def own_partition(group_id: str, num_partitions: int) -> int:
 
 
 def is_plausible(hint: Hint, now_ms: int) -> bool:
-    """Return whether a hint can be from a publisher of evenlag, going by its numbers.
-
-    One with other numbers is never counted on, and never recorded.
-
-    hint, now_ms: The hint, and the time in milliseconds since the epoch.
-    """
+    """Whether a hint can be from evenlag, going by its numbers; else it is never counted or recorded."""
     return (
         hint.sequence <= MAX_PLAUSIBLE_SEQUENCE
         and hint.issued_at_ms <= now_ms + MAX_CLOCK_AHEAD_MS
@@ -134,9 +123,8 @@ def read_hint_topic(
     *,
     before: Mapping[tuple[int, bytes], int] | None = None,
 ) -> TopicState:
-    """Return the topic's committed records.
+    """Return the topic's committed records of some groups, or of all.
 
-    groups: The groups whose records are needed, a set if there are many; None: all groups.
     before: (partition, key) → offset: records of the key from this offset on are left out. Who has written
         first reads the earlier state.
     """

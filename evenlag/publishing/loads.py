@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from assignor_core.group import Group
     from evenlag.lake.file_pruning import Filter
     from evenlag.planning.eligibility import GroupSummary
     from evenlag.planning.group_batch import GroupBatch
@@ -94,10 +93,7 @@ def measure_loads(
 def build_loads(
     lag: pa.Table, members: pa.Table, settings: Mapping[str, GroupSettings], snapshot: Mapping[str, Any]
 ) -> dict[str, LoadsPayload]:
-    """Build the loads of groups from their rows of a snapshot.
-
-    Returns by group id, without the groups that cannot use them.
-    """
+    """Build the loads of the groups that can use them, from their rows of a snapshot."""
     batch = build_batch(lag, members)
     found = {}
     for number, summary in enumerate(summarize_groups(batch)):
@@ -110,8 +106,6 @@ def build_loads(
 
 def scale_loads(load: NDArray[np.float64]) -> NDArray[np.int64]:
     """Scale loads so that the largest is a million, and round them to three significant digits.
-
-    Returns int64 [P]; zeros if there is no load.
 
     Examples
     --------
@@ -193,7 +187,10 @@ def _payload(
         is_unknown = is_unknown | np.isnan(rows.arrival_rate)
     first, last = batch.row_start[number : number + 2].tolist()
     topics = slice(*batch.topic_start[number : number + 2].tolist())
-    default_capacity, capacities = scale_capacities(_capacities(group, settings))
+    instances = dict(zip(member_keys(group), group.instance_ids, strict=True))
+    default_capacity, capacities = scale_capacities(
+        {key: settings.capacity_of(instance) for key, instance in instances.items()}
+    )
     measured_at_ms = round(snapshot["finished_at"].timestamp() * 1000)
     return LoadsPayload(
         cluster_id=snapshot["kafka_cluster_id"],
@@ -214,13 +211,6 @@ def _payload(
         max_moves=settings.max_moves,
         member_ids=sorted(group.member_ids) if summary.type == GroupType.CONSUMER else None,
     )
-
-
-def _capacities(group: Group, settings: GroupSettings) -> dict[str, float]:
-    return {
-        key: settings.capacity_of(instance)
-        for key, instance in zip(member_keys(group), group.instance_ids, strict=True)
-    }
 
 
 def _by_partition(
@@ -255,11 +245,7 @@ _PARTS: Final[Mapping[str, Callable[[LoadsPayload], Any]]] = {
 
 
 def material_change(published: LoadsPayload, measured: LoadsPayload, now_ms: int) -> str | None:
-    """Return why measured loads are worth a record; None if they are not.
-
-    published, measured: The loads on the topic, and those of the newest snapshot.
-    now_ms: The time in milliseconds since the epoch.
-    """
+    """Return why measured loads are worth a record beside the published ones; None if they are not."""
     if measured.measured_at_ms <= published.measured_at_ms:
         return None
     reason = next((text for text, part in _PARTS.items() if part(published) != part(measured)), None)
@@ -274,12 +260,10 @@ def material_change(published: LoadsPayload, measured: LoadsPayload, now_ms: int
 def moved_share(
     before: Mapping[str, Sequence[int | None]], after: Mapping[str, Sequence[int | None]]
 ) -> float:
-    """Return what part of the load is on other partitions than before.
+    """Return what part of the load is on other partitions: half the sum of the differences of their shares.
 
-    Returns half the sum of the differences of the partitions' shares: 0 to 1. It is 1 where there was no
-    load and there is one now, or the other way round.
-    before, after: Loads by topic id, of the same partitions. An unknown load counts as the mean of the
-        known ones of its topic.
+    It is 1 where there was no load and there is one now, or the other way round. An unknown load counts as
+    the mean of the known ones of its topic.
 
     Examples
     --------
@@ -303,12 +287,7 @@ def _filled(loads: Mapping[str, Sequence[int | None]]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class LoadsReport:
-    """Result of a refresh.
-
-    refreshed, removed: Groups whose loads were written, and groups whose loads the policy no longer
-        publishes.
-    error: Why loads were not refreshed; None when they were.
-    """
+    """Groups whose loads were written, and those whose loads the policy no longer publishes; or an error."""
 
     refreshed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -316,12 +295,7 @@ class LoadsReport:
 
 
 def refresh_loads(loaded: LoadedPolicy, cluster: str) -> LoadsReport:
-    """Publish the loads of the newest snapshot that differ materially from those on the topic.
-
-    Idempotent: a repeat with the same snapshot writes nothing.
-
-    Returns what was written. Errors are reported, not raised.
-    """
+    """Publish the loads of the newest snapshot that differ materially from those on the topic. Idempotent."""
     try:
         return _refresh(loaded, cluster)
     except JobError as error:
@@ -375,10 +349,7 @@ def _withdrawn_since(reader: LakeReader, cluster: str, since: datetime, day: Any
         ("action", "=", ControlAction.WITHDRAW.value),
         ("at", ">=", since),
     ]
-    found: set[str] = set(
-        reader.read(CONTROL_ACTIONS, columns=["group_id"], filters=wanted)["group_id"].to_pylist()
-    )
-    return found
+    return set(reader.read(CONTROL_ACTIONS, columns=["group_id"], filters=wanted)["group_id"].to_pylist())
 
 
 def _changes(

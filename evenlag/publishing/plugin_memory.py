@@ -29,8 +29,6 @@ def groups_without_room(state: TopicState, limit: int = MIN_DEFAULT_BYTES) -> di
     """Return the groups for whose hints brokers may have no room, each with the reason.
 
     A broker that starts keeps hints in the order of the topic, so the last ones have no room. Loads give way.
-
-    limit: The brokers' ``evenlag.max.bytes``.
     """
     sizes = {
         group_id: (hint.issued_at_ms, _record_bytes(group_id, _hint_bytes(hint.payload)))
@@ -49,10 +47,7 @@ def groups_without_room(state: TopicState, limit: int = MIN_DEFAULT_BYTES) -> di
 
 
 def plugin_bytes(state: TopicState) -> dict[str, int]:
-    """Return the heap that the plug-in needs for each group of the consumer protocol on the topic.
-
-    Classic groups' records, which name no member ids, take none.
-    """
+    """Return the heap that the plug-in needs for each group whose records name member ids: of KIP-848."""
     found: dict[str, int] = {}
     for group_id in state.hints.keys() | state.loads.keys():
         hint, loads = state.hints.get(group_id), state.loads.get(group_id)

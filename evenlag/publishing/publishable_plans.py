@@ -33,16 +33,7 @@ if TYPE_CHECKING:
     from evenlag.policy.loader import LoadedPolicy
 
 PUBLISHING_MODES: Final = (Mode.APPROVE, Mode.AUTO)
-ENDED: Final = frozenset(
-    {
-        PlanEvent.REJECTED,
-        PlanEvent.PUBLISHED,
-        PlanEvent.EXPIRED,
-        PlanEvent.WITHDRAWN,
-        PlanEvent.APPLIED,
-        PlanEvent.IGNORED,
-    }
-)
+ENDED: Final = frozenset(PlanEvent) - {PlanEvent.PROPOSED, PlanEvent.APPROVED}
 
 
 class Approved(NamedTuple):
@@ -60,10 +51,7 @@ class Approved(NamedTuple):
 def find_approved(
     reader: LakeReader, cluster: str, since: date, only: Collection[str] | None = None
 ) -> Approved:
-    """Return the plans that may be approved, by their events alone; :func:`read_plans` says which ones are.
-
-    only: Ids of the plans of interest; all when None.
-    """
+    """Return the plans that may be approved, by events alone; :func:`read_plans` says which ones are."""
     found = reader.read_checked(
         PLAN_EVENTS,
         ("event", "in", [PlanEvent.APPROVED.value, *sorted(ENDED)]),
@@ -97,10 +85,9 @@ def read_publishable(
     *,
     only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Read the plans that are approved and have not ended.
+    """Read the plans that are approved and have not ended, by group, oldest first.
 
-    Returns heads of plans by group, oldest first, with ``approved_at, approved_by`` and ``refusal``: why
-    the plan must not be published, None when it may be.
+    Returns their heads with ``approved_at, approved_by`` and ``refusal``: why it must not be published.
     """
     reader, since = LakeReader(loaded.policy.lake), oldest_day(slot.astimezone(UTC))
     found = find_approved(reader, cluster, since, only)
@@ -132,10 +119,8 @@ def _mode(loaded: LoadedPolicy, cluster: str, plan: Mapping[str, Any]) -> Mode:
 
 def _faulty_row(plan: FaultyPlan, slot: datetime) -> dict[str, Any]:
     """What is needed to refuse a plan."""
-    names = ("plan_id", "group_id", "snapshot_id")
-    day = plan.day or slot.astimezone(UTC).date()
-    known = {"day": day, "group_type": None, "refusal": plan.fault}
-    return {name: getattr(plan, name) for name in names} | known
+    known = {"day": plan.day or slot.astimezone(UTC).date(), "group_type": None, "refusal": plan.fault}
+    return known | {name: getattr(plan, name) for name in ("plan_id", "group_id", "snapshot_id")}
 
 
 def _row(

@@ -52,12 +52,11 @@ class NotRecordedError(LakeError):
 class Withdrawal:
     """Result of a withdrawal.
 
-    group_id, was_present: The group, and whether the topic had any record of it.
+    was_present: Whether the topic had any record of the group.
     plan_id, sequence: Of the hint that this call withdrew; None when its record could not be read or was
         not from evenlag, or a repeat had nothing left to do.
     unpublished: Ids of approved plans of the group that will no longer be published.
-    had_loads: Whether loads of the group were removed, too.
-    unread: Why the topic could not be read after the withdrawal; None when it could.
+    unread: Why the topic could not be read after the withdrawal.
     """
 
     group_id: str
@@ -73,10 +72,9 @@ class Withdrawal:
 class StopChange:
     """Result of stopping or resuming.
 
-    hint_topic, num_partitions: The topic, and the number of partitions that were written to.
     changed: False when all partitions already were in this state.
-    unread: Why the topic could not be read after the change; None when it could. `changed` is then True.
-    warning: Why consumers may not see the change; None when they do.
+    unread: Why the topic could not be read after the change; `changed` is then True.
+    warning: Why consumers may not see the change.
     """
 
     hint_topic: str
@@ -89,10 +87,7 @@ class StopChange:
 def withdraw_hint(
     loaded: LoadedPolicy, cluster: str, group_id: str, *, actor: str, reason: str
 ) -> Withdrawal:
-    """Withdraw a group's hint, and its approved plans that are not published yet.
-
-    Idempotent: a repeat only records what an earlier, killed try left unrecorded.
-    """
+    """Withdraw a group's hint, and its approved plans; a repeat records what a killed try left unrecorded."""
     settings = loaded.policy.clusters[cluster]
     seen = try_again_when_fenced(lambda: write_tombstones(settings, group_id))
     state, hint = seen.state, seen.state.hints.get(group_id)
@@ -155,8 +150,7 @@ def plans_to_withdraw(
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the plans of a group to withdraw, and whether the lake has any published hint of the group.
 
-    hint: The group's hint on the topic; None without one. One that no publisher of evenlag has written,
-        going by its numbers, is not recorded.
+    hint: The group's hint on the topic; one that evenlag has not written, by its numbers, is not recorded.
     """
     of_group: list[Filter] = [("cluster", "=", cluster), ("group_id", "=", group_id)]
     newest = lake.read_newest(

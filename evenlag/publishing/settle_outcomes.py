@@ -45,7 +45,7 @@ def settle_outcomes(rows: SnapshotReader, published: Sequence[PublishedPlan], ru
 
     Idempotent. Outcomes that a killed run has written without their events get them too.
 
-    Returns number of plans that this snapshot settles, by outcome: APPLIED, IGNORED and EXPIRED.
+    Returns number of plans that this snapshot settles, by outcome.
     """
     waiting = {plan.plan_id: plan for plan in published if plan.ending is None}
     if not waiting:
@@ -69,7 +69,6 @@ def settle_outcomes(rows: SnapshotReader, published: Sequence[PublishedPlan], ru
 
 
 def _read_outcomes(rows: SnapshotReader, since: date, plan_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Outcomes of plans on a day or later, by plan."""
     filters: list[Filter] = [
         ("cluster", "=", rows.cluster),
         ("day", ">=", since),
@@ -79,12 +78,7 @@ def _read_outcomes(rows: SnapshotReader, since: date, plan_ids: Iterable[str]) -
 
 
 def append_outcome_events(rows: SnapshotReader, outcomes: Sequence[dict[str, Any]]) -> None:
-    """Append the events of outcomes. Idempotent.
-
-    An event's time is when its snapshot finished, not the slot, which is earlier.
-
-    rows: The newest snapshot that settled plans.
-    """
+    """Append the events of outcomes; an event's time is when its snapshot finished, not the earlier slot."""
     finished = {rows.snapshot_id: rows.marker["finished_at"]}
     others = [row for row in outcomes if row["snapshot_id"] not in finished]
     if others:

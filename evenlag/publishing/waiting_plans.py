@@ -36,10 +36,7 @@ class NotWaitingError(JobError, exit_code=2):
 
 
 class AlreadyDecidedError(NotWaitingError):
-    """Raised when a plan is already decided or has ended.
-
-    event: The recorded event, as a row.
-    """
+    """Raised when a plan is already decided or has ended, by a recorded event."""
 
     def __init__(self, message: str, event: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -57,10 +54,7 @@ class EditedPlanError(NotWaitingError):
 
 
 def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[VerifiedPlan]:
-    """Read the plans of a slot that wait for approval.
-
-    Returns the plans, ordered by group; one per group.
-    """
+    """Read the plans of a slot that wait for approval, by group."""
     reader = LakeReader(loaded.policy.lake, skip_unreadable=True)
     # Tables store milliseconds; the slot of a manual run has microseconds.
     slot = floor_to_ms(slot)
@@ -84,11 +78,7 @@ def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[Ver
 def read_plan(
     loaded: LoadedPolicy, cluster: str, plan_id: str, now: datetime, *, is_sealed: bool = True
 ) -> VerifiedPlan:
-    """Return a plan of the last days.
-
-    is_sealed: Whether seals are checked, if the policy has a key. Without it, the plan is good for messages
-        alone.
-    """
+    """Return a plan of the last days; without `is_sealed` no seals are checked, for messages alone."""
     sealer = Sealer.of(loaded.policy.clusters[cluster]) if is_sealed else None
     found = read_plans(LakeReader(loaded.policy.lake), sealer, cluster, oldest_day(now), [plan_id])
     plan = found.get(plan_id)

@@ -53,12 +53,10 @@ class Actor:
 
     @classmethod
     def of_airflow(cls, user: Any, sent_by: str) -> Self:
-        """Return the user who answered a request of Airflow.
+        """Return the user who answered a request, as Airflow authenticated the user.
 
-        user: ``id`` and ``name`` as Airflow authenticated them: a mapping from its execution API, or an
-            object from its database.
-        sent_by: What the sender reports of itself (:data:`PAGE`, :func:`sent_by_command`); anything else is
-            a call of the API.
+        user: A mapping from its execution API, or an object from its database.
+        sent_by: What the sender reports of itself; other than a page or the command it is a call of the API.
         """
         given = user if isinstance(user, dict) else {"id": user.id, "name": user.name}
         found, name = str(given["id"]), str(given.get("name") or "")
@@ -119,10 +117,7 @@ def account_and_host() -> str:
 def check_may_decide(
     policy: Policy, head: Mapping[str, Any], actor: Actor, asked: Iterable[str] | None = None
 ) -> None:
-    """Check that a user may approve a plan.
-
-    asked: The approvers whom the request names; they apply if the policy names none.
-    """
+    """Check that a user may approve a plan; `asked` by its request are approvers if the policy names none."""
     reason = why_not(policy, head["cluster"], head["group_id"], actor, asked)
     if reason is not None:
         raise NotAnApproverError(f"plan {head['plan_id'][:12]}: {reason}")

@@ -64,11 +64,7 @@ def find_access(url: str | None) -> AirflowRest | None:
 
 
 def answer_request(airflow: AirflowRest, request: Mapping[str, Any], *, approve: bool, reason: str) -> Actor:
-    """Answer an approval request.
-
-    Returns the user as Airflow authenticated the token.
-    approve: Whether the plan is approved; else it is rejected.
-    """
+    """Approve or reject a plan; return the user as Airflow authenticated the token."""
     dag, run = request.get("dag_id") or DEFAULT_DAG, request["run_id"]
     path = f"dags/{quote(dag, safe='')}/dagRuns/{quote(run, safe='')}/taskInstances/{TASK}/-1/hitlDetails"
     body = {

@@ -63,9 +63,7 @@ class NotAskedError(JobError):
 def ask_group(client: Any, cluster: ClusterSettings, group_id: str, *, timeout_s: float = 30.0) -> str:
     """Make a stable group of the classic protocol rebalance, by a member that joins and leaves.
 
-    cluster: The cluster's settings: the member connects by them, because a coordinator answers nothing else
-        on the connection of a member that waits for its join.
-    timeout_s: Time limit in seconds.
+    The member has its own connection: on it a coordinator answers nothing else while a join waits.
     """
     limits = request_limits(cluster)
     limits = replace(limits, deadline_s=timeout_s, request_timeout_s=min(limits.request_timeout_s, timeout_s))

@@ -57,9 +57,8 @@ class Sealer:
         return next(iter(self._known_keys()))
 
     def seal(self, table: Table, row: Mapping[str, Any], evidence: Sequence[str] | None = None) -> str:
-        """Return the seal of a row.
+        """Return the seal of a row, as :func:`as_stored` returns it.
 
-        row: Its values, as :func:`as_stored` returns them.
         evidence: Seals of the rows that this one depends on; their order does not matter.
         """
         key_id, key = next(iter(self._known_keys().items()))
@@ -110,10 +109,7 @@ def key_id(key: bytes) -> str:
 
 
 def as_stored(table: Table, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows as a reader of the table gets them: all columns, in the types of the contract.
-
-    rows: Values by column; missing values are null.
-    """
+    """Return rows as a reader of the table gets them: all columns, in the types of the contract."""
     import pyarrow as pa
 
     schema = arrow_schema(table)

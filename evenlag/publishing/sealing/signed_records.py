@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from assignor_core.errors import HintSignatureError
 from assignor_core.hint import Hint, decode_hint, derive_broker_key, derive_group_key
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evenlag.policy.cluster_settings import ClusterSettings
+
+_Record = TypeVar("_Record", Hint, Loads)
 
 
 def group_signing_key(
@@ -36,17 +38,17 @@ def _derive(master: bytes, group_id: str, *, is_for_brokers: bool) -> bytes:
 
 def decode_group_hint(value: bytes, group_id: str, cluster: ClusterSettings) -> Hint:
     """Return the hint in a record, for either protocol."""
-    found: Hint = _decode_either(decode_hint, value, group_id, cluster)
-    return found
+    return _decode_either(decode_hint, value, group_id, cluster)
 
 
 def decode_group_loads(value: bytes, group_id: str, cluster: ClusterSettings) -> Loads:
-    """Return the record of loads in a value, for either protocol. Errors as :func:`decode_group_hint`."""
-    found: Loads = _decode_either(decode_loads, value, group_id, cluster)
-    return found
+    """Return the record of loads in a value, for either protocol."""
+    return _decode_either(decode_loads, value, group_id, cluster)
 
 
-def _decode_either(decode: Callable[..., Any], value: bytes, group_id: str, cluster: ClusterSettings) -> Any:
+def _decode_either(
+    decode: Callable[..., _Record], value: bytes, group_id: str, cluster: ClusterSettings
+) -> _Record:
     if cluster.hint_signing_key is None:
         return decode(value, group_id=group_id)
     masters = [cluster.hint_signing_key, cluster.previous_hint_signing_key]

@@ -86,9 +86,7 @@ class VerifiedPlan:
     """A plan whose rows are as they were sealed, where the policy has a key.
 
     assignments: Its rows of ``plan_assignments``; none if they were not asked for.
-    verdicts: Whether it passed, by gate.
     events: All its events, oldest first.
-    approval: Its approval; None if it is not approved.
     evidence: The seals that an approval of the plan covers.
     """
 
@@ -124,7 +122,6 @@ class FaultyPlan:
 
     plan_id, group_id, snapshot_id: As its rows say it, sealed ones first: for messages and its last event.
     day: As its sealed rows say it; None without any.
-    fault: What is wrong with it.
     """
 
     plan_id: str
@@ -208,10 +205,7 @@ def seal_state(loaded: LoadedPolicy | None, reader: LakeReader, plan: Row) -> tu
 
 
 def event_files(cluster: str, since: date) -> list[Filter]:
-    """Return what selects the files of a cluster's events by their partitions alone: an event may forbid.
-
-    cluster, since: The cluster's name, and the day of the oldest plan.
-    """
+    """Return what selects the files of a cluster's events by their partitions alone: an event may forbid."""
     return [("cluster", "=", cluster), ("month", ">=", month_of(since))]
 
 
@@ -221,10 +215,7 @@ def is_followed(row: Row) -> bool:
 
 
 def seal_plan_rows(sealer: Sealer | None, table: Table, rows: pa.Table) -> pa.Table:
-    """Return rows of ``decisions`` or ``plans`` with the seals of the plans that may be published.
-
-    sealer: The cluster's sealer; without one the rows stay as they are.
-    """
+    """Return rows of ``decisions`` or ``plans`` with the seals of the plans that may be published."""
     if sealer is None:
         return rows
     chosen = [is_followed(row) for row in rows.select(["plan_id", "mode"]).to_pylist()]

@@ -32,11 +32,7 @@ _NO_TOPIC: Final = TopicState(exists=False, hints={}, unreadable={})
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The topic's state before a write, or why it could not be read.
-
-    state: The state; without records if the topic could not be read.
-    unread: Why not; None when it could.
-    """
+    """The topic's state before a write; without records if it is `unread` for a reason."""
 
     state: TopicState
     unread: str | None = None

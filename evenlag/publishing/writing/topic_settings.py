@@ -73,10 +73,7 @@ def _ensure(client: Any, cluster: ClusterSettings, *, is_checked: bool) -> None:
 
 
 def wrong_settings(settings: Mapping[str, str | None]) -> list[tuple[str, str]]:
-    """Find settings of the hint topic that are not as required.
-
-    Returns the settings' names, each with what is wrong with it; without those that are not visible.
-    """
+    """Return the visible settings of the hint topic that are not as required, each with what is wrong."""
     return [
         (name, f"{name}={settings[name]}, not {wanted}: {_WHY[name]}")
         for name, wanted in REQUIRED_SETTINGS.items()
