@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from evenlag.publishing.answers.actors import Actor
-    from evenlag.publishing.waiting_plans import AlreadyDecidedError
+    from evenlag.publishing.approvals import AlreadyDecidedError
 
 # Airflow requires a timeout; execute replaces it by the limit of the plan.
 _ANY_TIMEOUT: Final = timedelta(hours=1)
@@ -61,7 +61,7 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Open the request, or follow an answer that an earlier, killed attempt has recorded."""
-        from evenlag.publishing.waiting_plans import (
+        from evenlag.publishing.approvals import (
             AlreadyDecidedError,
             NotWaitingError,
             check_waiting,
@@ -95,8 +95,7 @@ class PlanApprovalOperator(ApprovalOperator):
         them, too: if the answer is refused, the request is opened again.
         """
         from evenlag.publishing.answers.actors import NotAnApproverError
-        from evenlag.publishing.approvals import record_answer
-        from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError
+        from evenlag.publishing.approvals import AlreadyDecidedError, NotWaitingError, record_answer
 
         if "error" in event:
             return super().execute_complete(context, event)

@@ -123,8 +123,8 @@ def publish(config: str, cluster: str, dag_prefix: str = "") -> dict[str, Any]:
 def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
     """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`."""
     from evenlag.policy.loader import load_policy
-    from evenlag.publishing.approval_requests import set_aside_shadowed
-    from evenlag.publishing.waiting_plans import find_waiting as find
+    from evenlag.publishing.approvals import find_waiting as find
+    from evenlag.publishing.approvals import set_aside_shadowed
 
     run_id, slot = _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="find_waiting", slot=slot.isoformat()):
@@ -216,8 +216,7 @@ def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
     """
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.approval_page import build_page
-    from evenlag.publishing.approval_requests import request_approval
-    from evenlag.publishing.waiting_plans import NotWaitingError
+    from evenlag.publishing.approvals import NotWaitingError, request_approval
 
     context = get_current_context()
     cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from evenlag.audit.adherence import member_key
 from evenlag.audit.enums import AnomalyKind
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX, same_as_next
+from evenlag.audit.published_hints import member_key
 from evenlag.audit.rebalances import FREE_IN_A_LIVE_GROUP
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, LagStatus, Mode, OwnershipState
 from evenlag.lake.tables import DECISIONS, LAG

@@ -1,4 +1,4 @@
-"""The hints that were on the hint topic, from the events that record them."""
+"""The hints that were on the hint topic, and whether their groups applied them, from when to when."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
+from evenlag.audit.enums import HintVerdict
+from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.enums import PlanEvent
 from evenlag.formatting import answered_by
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    import pyarrow as pa
+
     from evenlag.audit.period import AuditedPeriod
+    from evenlag.audit.rebalances import FindHint, Interval
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
+
 
 # A hint may start a rebalance for a week at most. Who still follows a much older one does so by chance.
 HINTS_LOOK_BACK: Final = timedelta(days=31)
@@ -121,3 +129,174 @@ def _ended_by(ending: Mapping[str, Any] | None) -> str | None:
     if ending is None:
         return None
     return "withdrawn" if ending["event"] == PlanEvent.WITHDRAWN else str(ending["plan_id"])
+
+
+LEFT_WHILE_IT_STOOD: Final = "the group held something else while it stood"
+_HINT_COLUMNS: Final = (
+    "group_id", "plan_id", "sequence", "approved_by", "published_at", "expires_at", "ended_at", "ended_by",
+)  # fmt: skip
+
+
+def hint_finder(hints: Iterable[Hint]) -> FindHint:
+    """Create the function that finds the hint that a group applied between two intervals.
+
+    It takes two known intervals of ``memberships`` of one group, the older one first, and returns the newest
+    plan whose hint the second interval matches in full and the first one does not.
+    hints: Hints of one or more groups, oldest first.
+    """
+    by_group: dict[str, list[Hint]] = defaultdict(list)
+    for hint in hints:
+        by_group[hint.group_id].append(hint)
+
+    def find(old: Interval, new: Interval) -> str | None:
+        for hint in reversed(by_group.get(new["group_id"], [])):
+            is_in_time = hint.published_at < new["first_seen_at"] and (
+                hint.ended_at is None or hint.ended_at > old["last_seen_at"]
+            )
+            if is_in_time and _share(hint, new) == 1.0 > _share(hint, old):
+                return hint.plan_id
+        return None
+
+    return find
+
+
+def _share(hint: Hint, interval: Interval) -> float:
+    """Share of a hint's partitions, 0 to 1, that an interval shows at their hinted members."""
+    ids = {topic["topic"]: topic["topic_id"] for topic in interval["topics"]}
+    holders: dict[tuple[str | None, int], list[str]] = defaultdict(list)
+    for member in interval["members"]:
+        for topic in member["assignment"] or ():
+            for number in topic["partitions"]:
+                holders[ids.get(topic["topic"]), number].append(member_key(member))
+    held = sum(holders.get(partition) == [key] for partition, key in hint.holders.items())
+    return held / len(hint.holders) if hint.holders else 0.0
+
+
+def member_key(member: Mapping[str, Any]) -> str:
+    """Return how hints name a member: ``i:<group.instance.id>`` if it is static, else ``m:<member.id>``."""
+    instance = member["group_instance_id"]
+    return f"i:{instance}" if instance is not None else f"m:{member['member_id']}"
+
+
+def hint_verdicts(
+    period: AuditedPeriod, hints: Sequence[Hint], rebalances: Iterable[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """Determine for each hint whether its group applied it, and from when to when.
+
+    Returns one row per hint, in the order of `hints`: the attributes of the hint, ``verdict``
+    (:class:`~evenlag.audit.enums.HintVerdict`), ``share_before`` and ``share_best`` (share of the hint's
+    partitions at their hinted members, 0 to 1, at publishing and at best), ``num_snapshots`` (that show the
+    group while the hint was current), and the first interval in which the whole hint was applied:
+    ``not_yet_at`` and ``followed_from`` (it began between the two), ``followed_until`` and ``no_longer_at``
+    (it ended between the two), the snapshot ids of these, and ``left_because``.
+    """
+    causes = {(each["group_id"], each["snapshot_id"]): each["causes"] for each in rebalances}
+    return [_hint_verdict(period, hint, causes) for hint in hints]
+
+
+def _hint_verdict(
+    period: AuditedPeriod, hint: Hint, causes: Mapping[tuple[str, str], Sequence[str]]
+) -> dict[str, Any]:
+    shares = _shares(period, hint)
+    finished, started = period.finished_us(), period.started_us()
+    published = _us(hint.published_at)
+    ended = _us(hint.ended_at) if hint.ended_at is not None else np.iinfo(np.int64).max
+    stood = (started >= published) & (finished <= ended)
+    known = ~np.isnan(shares)
+    before = np.flatnonzero(known & (finished <= published))
+    while_it_stood = np.flatnonzero(known & stood)
+    row: dict[str, Any] = {
+        **{name: getattr(hint, name) for name in _HINT_COLUMNS},
+        "num_partitions": len(hint.holders),
+        "share_before": float(shares[before[-1]]) if len(before) else None,
+        "share_best": float(shares[while_it_stood].max()) if len(while_it_stood) else None,
+        "num_snapshots": len(while_it_stood),
+    }
+    full = while_it_stood[shares[while_it_stood] == 1.0]
+    row["verdict"] = _verdict(row, is_full=len(full) > 0)
+    row |= _followed(period, shares, int(full[0]) if len(full) else None, ended)
+    known_causes = causes.get((hint.group_id, row["no_longer_snapshot_id"]))
+    if row["left_because"] == LEFT_WHILE_IT_STOOD and known_causes:
+        row["left_because"] = f"{LEFT_WHILE_IT_STOOD}: {', '.join(known_causes)}"
+    return row
+
+
+def _verdict(row: Mapping[str, Any], *, is_full: bool) -> HintVerdict:
+    if is_full:
+        return HintVerdict.FOLLOWED
+    if row["share_best"] is None:
+        return HintVerdict.NOT_SEEN
+    return (
+        HintVerdict.PARTLY if row["share_best"] > (row["share_before"] or 0.0) else HintVerdict.NOT_FOLLOWED
+    )
+
+
+def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ended_us: int) -> dict[str, Any]:
+    """Return the interval in which the whole hint was applied, given its first snapshot."""
+    not_yet = last = end = reason = None
+    if first is not None:
+        # A snapshot that does not show the group does not end the interval: the next that shows it decides.
+        others = np.flatnonzero(~np.isnan(shares) & (shares < 1.0))
+        earlier, later = others[others < first], others[others > first]
+        full = np.flatnonzero(shares == 1.0)
+        end = int(later[0]) if len(later) else None
+        last = int(full[full < end][-1]) if end is not None else int(full[-1])
+        not_yet = int(earlier[-1]) if len(earlier) else None
+    if end is not None:
+        is_after = period.started_us()[end] > ended_us
+        reason = "the hint stood no longer" if is_after else LEFT_WHILE_IT_STOOD
+    edges = {
+        "not_yet": (not_yet, "not_yet_at", "started_at"),
+        "followed_from": (first, "followed_from", "finished_at"),
+        "followed_until": (last, "followed_until", "started_at"),
+        "no_longer": (end, "no_longer_at", "finished_at"),
+    }
+    found: dict[str, Any] = {}
+    for edge, (place, name, moment) in edges.items():
+        found[name] = _moment(period, place, moment)
+        found[f"{edge}_snapshot_id"] = _moment(period, place, "snapshot_id")
+    if first is not None:
+        # With a single snapshot, its start is earlier than its end, which followed_from is.
+        found["followed_until"] = max(found["followed_from"], found["followed_until"])
+    return found | {"left_because": reason}
+
+
+def _shares(period: AuditedPeriod, hint: Hint) -> np.ndarray:
+    """Share of a hint that was applied, by snapshot; NaN where a snapshot does not show the group."""
+    import pyarrow.compute as pc
+
+    memberships = period.memberships
+    known = memberships.filter(
+        pc.and_(pc.equal(memberships["group_id"], hint.group_id), memberships["is_known"])
+    )
+    count = period.snapshots.num_rows
+    is_known = _cover(known, np.ones(known.num_rows, dtype=np.int64), count) > 0
+    ownership = period.ownership
+    # A partition with two owners matches the hint with neither of them.
+    held = ownership.filter(
+        pc.and_(pc.equal(ownership["group_id"], hint.group_id), pc.equal(ownership["num_owners"], 1))
+    )
+    keys = zip(*(held[name].to_pylist() for name in ("topic_id", "partition", "owner_key")), strict=True)
+    matches = np.fromiter(
+        (hint.holders.get((topic_id, number)) == key for topic_id, number, key in keys),
+        dtype=np.int64,
+        count=held.num_rows,
+    )
+    shares = _cover(held, matches, count) / max(len(hint.holders), 1)
+    return np.where(is_known, shares, np.nan)
+
+
+def _cover(intervals: pa.Table, weights: np.ndarray, count: int) -> np.ndarray:
+    """Sum of the weights of the intervals that contain each snapshot; shape (count,)."""
+    steps = np.zeros(count + 1, dtype=np.int64)
+    np.add.at(steps, intervals[FIRST_INDEX].to_numpy(), weights)
+    np.add.at(steps, intervals[LAST_INDEX].to_numpy() + 1, -weights)
+    return np.cumsum(steps)[:-1]
+
+
+def _moment(period: AuditedPeriod, place: int | None, name: str) -> Any:
+    return None if place is None else period.snapshots[name][place].as_py()
+
+
+def _us(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)

@@ -113,7 +113,7 @@ def find_rebalances(
     snapshot shows the rebalance itself) and ``across_gap`` (the snapshots are too far apart: there may have
     been several rebalances).
     find_hint: Called with two consecutive intervals of ``memberships``; returns the id of the plan that the
-        group applied in between, or None. See :func:`evenlag.audit.adherence.hint_finder`.
+        group applied in between, or None. See :func:`evenlag.audit.published_hints.hint_finder`.
     """
     by_group: dict[str, list[Interval]] = defaultdict(list)
     for interval in period.memberships.to_pylist():

@@ -198,8 +198,7 @@ def churn(
     as_json: JsonOption = False,
 ) -> None:
     """Show rebalances with their causes and what they moved; --export writes the moves."""
-    from evenlag.audit.adherence import hint_finder
-    from evenlag.audit.published_hints import read_hints
+    from evenlag.audit.published_hints import hint_finder, read_hints
     from evenlag.audit.rebalances import find_rebalances, sum_up
     from evenlag.cli.tables.audit import churn_table, moves_table, rebalances_table
 
@@ -232,8 +231,7 @@ def adherence(
     as_json: JsonOption = False,
 ) -> None:
     """Show whether and when groups owned the partitions that their hints assigned."""
-    from evenlag.audit.adherence import hint_finder, hint_verdicts
-    from evenlag.audit.published_hints import read_hints
+    from evenlag.audit.published_hints import hint_finder, hint_verdicts, read_hints
     from evenlag.audit.rebalances import find_rebalances
     from evenlag.cli.tables.audit import adherence_table
 

@@ -138,7 +138,7 @@ def _answer_in_airflow(
     """Answer the request of the plan in Airflow; return the answer to print."""
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing.answers.airflow_request import answer_request
-    from evenlag.publishing.waiting_plans import check_waiting, read_plan
+    from evenlag.publishing.approvals import check_waiting, read_plan
 
     plan_id = the_plan(LakeReader(target.loaded.policy.lake), target.name, prefix)["plan_id"]
     # Whoever answers needs no key: Airflow checks the user, and its task the plan.

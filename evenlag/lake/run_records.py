@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import CycleStep
-from evenlag.lake.read_bounds import OPEN_PLANS, REPEATS
 from evenlag.lake.tables import POLICIES, RUNS
 from evenlag.lake.writer import append_once
 
@@ -18,6 +17,12 @@ if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
     from evenlag.policy.loader import LoadedPolicy
 
+# What a repeat may still write has a time of this period: a step may be repeated for two days, and the clocks
+# of two machines differ.
+REPEATS: Final = timedelta(days=3)
+# A published plan is settled and evaluated long before: a hint lives for a week at most, the horizon of its
+# evaluation is a week at most.
+OPEN_PLANS: Final = timedelta(days=31)
 # In the summary of an observe: when the oldest plan was published that it left open; null: it left none.
 OPEN_SINCE: Final = "open_since"
 

@@ -16,7 +16,7 @@ from evenlag.errors import SecretError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, PLAN_EVENTS, PLANS
 from evenlag.logging_setup import named_logger
-from evenlag.publishing.approval_requests import asked_plans
+from evenlag.publishing.approvals import asked_plans
 from evenlag.publishing.publishable_plans import find_approved
 from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import (

@@ -17,7 +17,7 @@ from evenlag.enums import Outcome, OutcomeReason, PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS
 from evenlag.overview.model import ClusterState, Drain, GroupRow
-from evenlag.publishing.approval_requests import open_requests
+from evenlag.publishing.approvals import open_requests
 from evenlag.queries.lag import SUM_COLUMNS, sum_lag
 from evenlag.safe_text import printable
 

@@ -25,7 +25,7 @@ from evenlag.lake.tables import (
 )
 from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, hot_in
 from evenlag.overview.model import ClusterState, Drain, GroupRow, LastHint, LastPlan
-from evenlag.publishing.approval_requests import open_requests
+from evenlag.publishing.approvals import open_requests
 from evenlag.queries.lag import MEMBER_COLUMNS, group_rows, unknown_facts
 from evenlag.queries.plan_rows import last_events
 

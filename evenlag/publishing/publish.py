@@ -30,8 +30,8 @@ from assignor_core.loads import MAX_CLOCK_AHEAD_MS
 from evenlag.enums import CycleStep, GroupType, PlanEvent
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
-from evenlag.lake.read_bounds import REPEATS
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.run_records import REPEATS
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.logging_setup import log_fields, named_logger
 from evenlag.publishing.event_log import append_plan_events, plan_event

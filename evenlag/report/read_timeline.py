@@ -5,11 +5,10 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.audit.adherence import hint_finder
 from evenlag.audit.enums import RebalanceCause
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.period import read_period
-from evenlag.audit.published_hints import read_hints
+from evenlag.audit.published_hints import hint_finder, read_hints
 from evenlag.audit.rebalances import find_rebalances
 from evenlag.enums import OwnershipState, PlanEvent
 from evenlag.errors import NotFoundError

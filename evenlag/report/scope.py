@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import PlanEvent
-from evenlag.lake.read_bounds import OPEN_PLANS
+from evenlag.lake.run_records import OPEN_PLANS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException, DownstreamTasksSkipped
 
 from evenlag.airflow.approval import PlanApprovalOperator
 from evenlag.airflow.tasks import approval_run_id
-from evenlag.publishing import approval_requests, approvals
+from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import Actor
 from tests.support.live_plan import LiveGroup
 
@@ -50,9 +50,7 @@ class Asked:
 
         self.live, self.plan_id, self.run_id = live, plan_id, approval_run_id(plan_id)
         now = datetime.now(UTC)
-        request = approval_requests.request_approval(
-            live.loaded, live.name, plan_id, run_id=self.run_id, now=now
-        )
+        request = approvals.request_approval(live.loaded, live.name, plan_id, run_id=self.run_id, now=now)
         with DAG("asked", schedule=None):
             self.operator = PlanApprovalOperator(
                 task_id="approve_plan",
@@ -207,7 +205,7 @@ def test_approvers_of_the_request_hold_where_the_policy_names_nobody_any_more(
 
 def test_the_page_holds_numbers_a_picture_and_moves_whatever_names_hold(live: LiveGroup) -> None:
     from evenlag.publishing.approval_page import build_page
-    from evenlag.publishing.waiting_plans import read_plan
+    from evenlag.publishing.approvals import read_plan
 
     plan = live.plan(group_id="a|b *c* `d`")
     now = datetime.now(UTC)

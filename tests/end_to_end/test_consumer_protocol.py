@@ -24,9 +24,9 @@ from evenlag.policy.loader import load_policy
 from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import Actor
 from evenlag.publishing.approval_page import build_page
+from evenlag.publishing.approvals import read_plan
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from evenlag.publishing.waiting_plans import read_plan
 from sandbox.workload.workload import Workload
 from spark_jobs.steps.decide import run_decide
 from spark_jobs.steps.observe import run_observe

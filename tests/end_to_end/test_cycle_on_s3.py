@@ -33,10 +33,9 @@ from evenlag.lake.tables import (
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import Actor
-from evenlag.publishing.approval_requests import request_approval
+from evenlag.publishing.approvals import AlreadyDecidedError, request_approval
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from evenlag.publishing.waiting_plans import AlreadyDecidedError
 from evenlag.spark_installation import JARS_VARIABLE
 from sandbox.jars import s3_jars, spark_jars
 from sandbox.workload.workload import Workload

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.audit.adherence import hint_finder, hint_verdicts
 from evenlag.audit.differences import diff
 from evenlag.audit.owners import owners_at, snapshots_around
 from evenlag.audit.period import AuditedPeriod, read_period
-from evenlag.audit.published_hints import read_hints
+from evenlag.audit.published_hints import hint_finder, hint_verdicts, read_hints
 from evenlag.audit.rebalances import find_rebalances
 from evenlag.lake.reader import LakeReader
 from spark_jobs.runtime.delta_lake import Lake

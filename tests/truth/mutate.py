@@ -47,7 +47,7 @@ _FIRST: Final = {
     "evenlag/audit/owners.py": "audit_owner or audit_diff",
     "evenlag/audit/differences.py": "audit_diff",
     "evenlag/audit/rebalances.py": "audit_churn",
-    "evenlag/audit/adherence.py": "audit_adherence",
+    "evenlag/audit/published_hints.py": "audit_adherence",
     "evenlag/audit/anomalies.py": "audit_anomalies",
     "evenlag/audit/interval_merge.py": "audit_owner",
     "evenlag/queries/comparisons.py": "compare",

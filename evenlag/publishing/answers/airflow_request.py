@@ -17,7 +17,7 @@ from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
 from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.policy.secrets import SecretRef
 from evenlag.publishing.answers.actors import REASON, SENT_BY, Actor, NotAnApproverError, sent_by_command
-from evenlag.publishing.waiting_plans import NotWaitingError
+from evenlag.publishing.approvals import NotWaitingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

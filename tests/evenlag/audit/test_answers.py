@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenlag.audit.adherence import hint_finder, hint_verdicts
 from evenlag.audit.anomalies import last_holders
 from evenlag.audit.differences import diff
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.owners import owners_at
-from evenlag.audit.published_hints import Hint
+from evenlag.audit.published_hints import Hint, hint_finder, hint_verdicts
 from evenlag.audit.rebalances import find_rebalances, sum_up
 from tests.support.lakes.audit_lake import STEP, TOPIC_ID, Seen, at, period_of, snapshot_id
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.lake.tables import PLANS
-from evenlag.publishing import approval_requests, approvals, waiting_plans
+from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import Actor, NotAnApproverError, this_account
 from evenlag.publishing.publish import publish_hints
 from tests.support.live_plan import LiveGroup
@@ -134,22 +134,22 @@ def test_one_plan_of_a_group_is_asked_for_at_a_time_and_later_ones_stay_in_shado
 ) -> None:
     now = datetime.now(UTC)
     first = live.plan(age_s=60)
-    ask = approval_requests.request_approval(live.loaded, live.name, first, run_id="run 1", now=now)
+    ask = approvals.request_approval(live.loaded, live.name, first, run_id="run 1", now=now)
     assert ask.answer_by == now + timedelta(hours=1)
-    again = approval_requests.request_approval(
+    again = approvals.request_approval(
         live.loaded, live.name, first, run_id="run 1", now=now + timedelta(minutes=5)
     )
     assert again == ask
-    with pytest.raises(waiting_plans.NotWaitingError, match="by the run run 1 already"):
-        approval_requests.request_approval(live.loaded, live.name, first, run_id="by hand", now=now)
+    with pytest.raises(approvals.NotWaitingError, match="by the run run 1 already"):
+        approvals.request_approval(live.loaded, live.name, first, run_id="by hand", now=now)
 
     second = live.plan(age_s=5)
     slot = live.slots[second]
-    plans = waiting_plans.find_waiting(live.loaded, live.name, slot + timedelta(microseconds=7))
+    plans = approvals.find_waiting(live.loaded, live.name, slot + timedelta(microseconds=7))
     assert [plan.head["plan_id"] for plan in plans] == [second]
-    assert approval_requests.set_aside_shadowed(live.loaded, live.name, plans, run_id="cycle", now=now) == []
-    with pytest.raises(waiting_plans.NotWaitingError, match="stays in shadow: plan"):
-        approval_requests.request_approval(live.loaded, live.name, second, run_id="run 2", now=now)
+    assert approvals.set_aside_shadowed(live.loaded, live.name, plans, run_id="cycle", now=now) == []
+    with pytest.raises(approvals.NotWaitingError, match="stays in shadow: plan"):
+        approvals.request_approval(live.loaded, live.name, second, run_id="run 2", now=now)
     shown = {
         plan["plan_id"]: plan["reason"]
         for plan in json.loads(evenlag("plans", "--lake", live.lake, "--json").stdout)["plans"]
@@ -163,7 +163,7 @@ def test_one_plan_of_a_group_is_asked_for_at_a_time_and_later_ones_stay_in_shado
     )
     third = live.plan(age_s=0)
     assert (
-        approval_requests.request_approval(live.loaded, live.name, third, run_id="run 3", now=now).group_id
+        approvals.request_approval(live.loaded, live.name, third, run_id="run 3", now=now).group_id
         == live.group_id
     )
 
@@ -173,7 +173,7 @@ def test_while_one_group_waits_for_a_person_the_others_are_published(live: LiveG
     now = datetime.now(UTC)
     live.add_rule("waiting", "approve")
     live.set_mode("auto")
-    approval_requests.request_approval(live.loaded, live.name, waiting, run_id="run", now=now)
+    approvals.request_approval(live.loaded, live.name, waiting, run_id="run", now=now)
     plan = live.plan(mode="auto", approved=True)
     report = publish_hints(live.loaded, live.name, now, "cycle")
     assert [published for _, published, _ in report.published] == [plan]
@@ -244,7 +244,7 @@ def test_the_approvers_of_a_request_hold_where_the_policy_names_nobody(
     evenlag: Evenlag, live: LiveGroup
 ) -> None:
     plan, now = live.plan(), datetime.now(UTC)
-    approval_requests.request_approval(
+    approvals.request_approval(
         live.loaded, live.name, plan, run_id="run", now=now, approvers=["ada"], dag_id="eu_plan_approval"
     )
     refused = evenlag("plans", "approve", plan, "--config", live.config, "--reason", "yes")

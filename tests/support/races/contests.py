@@ -19,10 +19,10 @@ from evenlag.lake.tables import APPROVAL_REQUESTS, DECISIONS, GATE_RESULTS, PLAN
 from evenlag.lake.writer import append_once
 from evenlag.planning.decision_record import once, read_decision, record_decision
 from evenlag.policy.loader import parse_policy
-from evenlag.publishing import approval_requests, approvals
+from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import TIME_LIMIT_ACTOR, Actor
+from evenlag.publishing.approvals import AlreadyDecidedError, NotWaitingError
 from evenlag.publishing.event_log import append_plan_events
-from evenlag.publishing.waiting_plans import AlreadyDecidedError, NotWaitingError
 from tests.support.lakes.snapshots import arrow, marker
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class Question(Contest):
     def act(self, race: int, writer: int) -> tuple[bool, str]:
         plan_id = self.head(race, str(writer))["plan_id"]
         try:
-            asked = approval_requests.request_approval(
+            asked = approvals.request_approval(
                 self.loaded, CLUSTER, plan_id, run_id=f"run {writer}", now=self.start
             )
         except NotWaitingError as error:

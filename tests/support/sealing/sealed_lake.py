@@ -25,8 +25,7 @@ from evenlag.lake.tables import (
 from evenlag.lake.writer import append_once
 from evenlag.policy.loader import LoadedPolicy, parse_policy
 from evenlag.publishing.answers.actors import Actor
-from evenlag.publishing.approval_requests import request_approval
-from evenlag.publishing.approvals import record_answer
+from evenlag.publishing.approvals import record_answer, request_approval
 from evenlag.publishing.sealing.row_seal import Sealer
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.compute_lag import compute_lag

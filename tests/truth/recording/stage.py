@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from evenlag.monitoring import alerts
 from evenlag.policy.loader import parse_policy
-from evenlag.publishing import approval_requests, approvals, waiting_plans
+from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import Actor
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.revocation import withdraw_hint
@@ -181,9 +181,9 @@ class Stage:
     def ask(self, slot: datetime) -> list[str]:
         """Ask a person for each plan of a slot that waits; returns the plans."""
         asked = []
-        for plan in waiting_plans.find_waiting(self.loaded, self.cluster, slot):
-            with contextlib.suppress(waiting_plans.NotWaitingError):
-                approval_requests.request_approval(
+        for plan in approvals.find_waiting(self.loaded, self.cluster, slot):
+            with contextlib.suppress(approvals.NotWaitingError):
+                approvals.request_approval(
                     self.loaded,
                     self.cluster,
                     plan.head["plan_id"],

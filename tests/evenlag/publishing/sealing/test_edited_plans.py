@@ -25,11 +25,10 @@ from evenlag.lake.tables import (
 )
 from evenlag.monitoring.alerts import find_changes, record_changes
 from evenlag.publishing.answers.actors import Actor
-from evenlag.publishing.approvals import record_answer
+from evenlag.publishing.approvals import EditedPlanError, record_answer
 from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.publishable_plans import read_publishable
 from evenlag.publishing.sealing.verified_plans import seal_state
-from evenlag.publishing.waiting_plans import EditedPlanError
 from tests.support.lakes.snapshots import NOW
 from tests.support.sealing.attacker import edit
 from tests.support.sealing.judged import alerts, changed, copied, judge, sorted_rows

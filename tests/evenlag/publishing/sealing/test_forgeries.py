@@ -27,12 +27,10 @@ from evenlag.lake.tables import APPROVAL_REQUESTS, PLAN_EVENTS, PLANS
 from evenlag.publishing import publish
 from evenlag.publishing.answers.actors import Actor, NotAnApproverError
 from evenlag.publishing.approval_page import ApprovalPage, build_page
-from evenlag.publishing.approval_requests import request_approval
-from evenlag.publishing.approvals import record_answer
+from evenlag.publishing.approvals import NotWaitingError, record_answer, request_approval
 from evenlag.publishing.hint_topic import TopicState
 from evenlag.publishing.loads import LoadsReport
 from evenlag.publishing.publish_checks import Checked, RefusedPlan
-from evenlag.publishing.waiting_plans import NotWaitingError
 from tests.support.lakes.snapshots import NOW
 from tests.support.sealing.forgeries import (
     Edit,
