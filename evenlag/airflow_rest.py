@@ -18,11 +18,7 @@ _MAX_DETAIL: Final = 200
 
 
 class AirflowRestError(RuntimeError):
-    """Raised when Airflow is unreachable or refuses a request.
-
-    status: HTTP status of the response; None if no Airflow answers.
-    detail: The reason that Airflow gives, on one line.
-    """
+    """Raised when Airflow is unreachable (no status) or refuses a request, with the reason that it gives."""
 
     def __init__(self, message: str, detail: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -36,11 +32,7 @@ class AirflowRestError(RuntimeError):
 
 
 class AirflowRest:
-    """A client of one Airflow's REST API. It follows no redirect, so its token goes to this address only.
-
-    url: Root URL of the API server, http or https.
-    token: Token of a user; never shown. None: requests without a login.
-    """
+    """A client of one Airflow's REST API. It follows no redirect, so its token goes to this address only."""
 
     def __init__(self, url: str, token: str | None = None, *, timeout_s: float = 30.0) -> None:
         self.url = url.rstrip("/")

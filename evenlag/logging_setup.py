@@ -82,12 +82,9 @@ def airflow_run_id() -> str | None:
 
 
 def set_up_logging(*, is_command: bool = False) -> None:
-    """Log to standard error in the format of ``EVENLAG_LOG_FORMAT``. Call it once when a process starts.
+    """Log to standard error in the format of ``EVENLAG_LOG_FORMAT``, uncaught exceptions too.
 
-    Logs uncaught exceptions, too. Does nothing if the root logger already has handlers.
-
-    is_command: Whether the process is an interactive command: in text format it logs warnings and errors
-        only.
+    A command logs in text format warnings and errors only. Does nothing if the root logger has handlers.
     """
     form = _form()
     _log_to_stderr(form, logging.WARNING if is_command and form == TEXT else logging.INFO)

@@ -46,8 +46,8 @@ def lake_umask(root: Path) -> int:
 def applied_umask(mask: int) -> Iterator[None]:
     """Create files with a umask during a block.
 
-    The umask belongs to the process. Blocks of several threads may overlap: the strictest one applies to all,
-    and the process gets its own umask back after the last one.
+    The umask is the process's. Of blocks that overlap in threads the strictest applies to all, until the last
+    ends.
     """
     with _LOCK:
         _APPLIED.append(mask)

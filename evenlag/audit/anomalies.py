@@ -31,12 +31,9 @@ _BOUNDS: Final = (
 
 
 def find_anomalies(reader: LakeReader, period: AuditedPeriod) -> list[dict[str, Any]]:
-    """Find the anomalies of a period.
+    """Find the anomalies of a period by kind, group, topic, partition and time, with their intervals.
 
-    Returns by kind (in the order of :class:`~evenlag.audit.enums.AnomalyKind`), group, topic, partition and
-    time: ``kind, group_id, topic, topic_id, partition, member_id, detail, lag_records`` (the maximum), the
-    interval (``first_snapshot_id, first_seen_at, last_snapshot_id, last_seen_at, num_snapshots``) and its
-    bounds (``previous_seen_at, next_seen_at``). A column that does not apply to a kind is None.
+    A column that does not apply to a kind is None.
     """
     lag = read_lag_intervals(reader, period)
     found = [
@@ -188,12 +185,7 @@ _UNHELD_STATUSES: Final = (LagStatus.NO_MEMBERS, LagStatus.NOT_SUBSCRIBED)
 
 
 def read_lag_intervals(reader: LakeReader, period: AuditedPeriod) -> dict[str, list[dict[str, Any]]]:
-    """Read the partitions that stalled, and the partitions with lag that no live member subscribes to.
-
-    Returns ``stalled`` and ``unheld``: one row per partition (and owner, where it stalled) and interval,
-    with ``lag_records`` (the maximum), ``num_snapshots``, the first and last snapshot of the interval and
-    its bounds.
-    """
+    """Read the intervals of partitions that stalled, and of those with lag that no member subscribes to."""
     columns = [*_PARTITION, "owner_member_id", "snapshot_id", "read_at", "lag_records"]
     filters = period.slot_filters()
     stalled = reader.read(LAG, columns=columns, filters=[*filters, ("stalled", "=", True)])
@@ -207,11 +199,10 @@ def read_lag_intervals(reader: LakeReader, period: AuditedPeriod) -> dict[str, l
 
 
 def last_holders(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Find the last owner of partitions that have lag but no owner.
+    """Find the last owner of partitions that have lag but no owner, and whether it is alive.
 
-    Yields each of these rows with ``member_id``, the last owner before the interval, and ``is_alive``:
-    whether the group has it, or its static member under another id, at the end of the interval. Rows
-    without an earlier owner in the period are left out: their owner is not known.
+    It is if the group has it, or its static member under another id, at the end of the interval. Rows without
+    an earlier owner in the period are left out.
     """
     import pyarrow.compute as pc
 

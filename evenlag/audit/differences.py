@@ -80,16 +80,10 @@ class _End:
 
 
 def diff(period: AuditedPeriod, since: datetime, until: datetime) -> list[dict[str, Any]]:
-    """Compare the assignment of a group at two moments.
+    """Compare the assignment of a group at two moments, by topic and partition.
 
     A moment lies between two snapshots or within one. Where these show different owners, each of them may
     have owned the partition at that moment; a change is reported only if it is the same for all of them.
-
-    Returns by topic and partition: ``topic, topic_id, partition, change``
-    (:class:`~evenlag.audit.enums.OwnerChange`); then for each moment, with the suffixes ``_before`` and
-    ``_after``: ``holder`` (member ids; several are candidates, or a fault), ``state``, ``certainty``
-    (:class:`~evenlag.audit.enums.Certainty`), ``snapshot_id`` (the last that had ended) and
-    ``next_snapshot_id`` (the last that the answer uses; None where it is the same one).
     """
     import pyarrow.compute as pc
 

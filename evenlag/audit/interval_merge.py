@@ -30,10 +30,8 @@ _OF_THE_DAY: Final = (
 def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> pa.Table:
     """Merge intervals that continue from the last snapshot of a day to the first one of the next day.
 
-    Returns the columns of `intervals` without ``day`` and ``input_hash``, and ``first_index``,
-    ``last_index``: positions of its first and last snapshot in `snapshots`. By `key`, then time.
-    ``previous_*`` and ``next_*`` are null only where there is no such snapshot.
-    snapshots: Rows of ``audited_snapshots`` of these days and of the adjacent ones, by start time.
+    The result, by `key`, then time, has the positions of its first and last snapshot in `snapshots`, which
+    are those of these days and of the adjacent ones, by start time.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -37,9 +37,6 @@ class Around:
 
     A snapshot takes time: it reads each group at some time between its start and its end. One that was
     running at the moment may have read the group before or after it.
-
-    before: The last snapshot that had ended; None if there is none.
-    after: The first snapshot that began later; None if there is none.
     """
 
     before: int | None
@@ -71,12 +68,7 @@ def snapshots_around(period: AuditedPeriod, at: datetime) -> Around:
 
 
 def group_around(period: AuditedPeriod, at: datetime) -> dict[str, Any]:
-    """Describe the snapshots around a moment and the state of the group in the first of them.
-
-    Returns ``before`` and ``after`` (``snapshot_id, slot, started_at, finished_at``; None if there is
-    none), ``during`` (a list of those that were running) and ``group_state`` (None if the first snapshot
-    does not list the group).
-    """
+    """Describe the snapshots around a moment and the state of the group in the first of them."""
     around = snapshots_around(period, at)
     names = ["snapshot_id", "slot", "started_at", "finished_at"]
     snapshots = period.snapshots.select(names).to_pylist()
@@ -91,12 +83,10 @@ def group_around(period: AuditedPeriod, at: datetime) -> dict[str, Any]:
 
 
 def owners_at(period: AuditedPeriod, at: datetime) -> list[dict[str, Any]]:
-    """Find the owner of each partition at a moment, and how well it is known.
+    """Find the owner of each partition at a moment, and how well it is known, by topic and partition.
 
-    Returns by topic and partition, one row per possible owner: ``topic, topic_id, partition, certainty``
-    (:class:`~evenlag.audit.enums.Certainty`), ``side`` (the snapshots that show this owner: ``before``,
-    ``during``, ``after`` or ``both``), the owner (``state, reason, member_id, ...``) and the bounds of its
-    interval. A partition has several rows when ``certainty`` is CHANGING or when it has two owners.
+    A partition has several rows if it has two owners, or if ``certainty`` is CHANGING: ``side`` has the
+    snapshots that show the row's owner.
     """
     around = snapshots_around(period, at)
     before, after = around.edges()

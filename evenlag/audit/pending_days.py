@@ -31,12 +31,9 @@ _ONE_DAY: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class AuditDay:
-    """A day with finished snapshots, and how it differs from its audit.
+    """A day with finished snapshots, one per slot, oldest first, and how it differs from its audit.
 
-    day: UTC day on which the snapshots started.
-    snapshots: Their ``slot, snapshot_id, started_at, finished_at``, one per slot, oldest first.
     slot_days: Days that their rows are stored under.
-    input_hash: Hash of their ids and of the audit's version.
     is_audited: Whether its audit was built from them, by this version.
     has_same_snapshots: Whether its audit was built from them, by any version.
     is_trimmed: Whether snapshots that its audit was built from are gone.
@@ -54,11 +51,7 @@ class AuditDay:
 
 
 def read_changed_days(reader: LakeReader, cluster: str, since: datetime) -> set[date]:
-    """Read the days of all snapshots in files that were written since a moment.
-
-    A late snapshot of any day is among them: its marker was written since. So are the days that maintenance
-    has compacted since.
-    """
+    """Read the days of all snapshots in files that were written since a moment, late or compacted."""
     of_cluster: list[Filter] = [("cluster", "=", cluster)]
     rows = reader.read(SNAPSHOTS, columns=["started_at"], filters=of_cluster, written_since=since)
     return _days(rows["started_at"].to_pylist())
@@ -82,11 +75,7 @@ def read_edge_day(reader: LakeReader, cluster: str, *, is_first: bool = False) -
 def read_audit_days(
     reader: LakeReader, cluster: str, days: Iterable[date], *, version: int
 ) -> Iterator[AuditDay]:
-    """Read days and compare them to their audit.
-
-    Yields the days, oldest first; read a month at a time, when it is needed.
-    days: Days; those without a snapshot are left out.
-    """
+    """Read days that have a snapshot and compare them to their audit, a month at a time, oldest first."""
     for _, of_month in groupby(sorted(set(days)), key=lambda day: (day.year, day.month)):
         yield from _read_month(reader, cluster, list(of_month), version)
 
@@ -159,12 +148,10 @@ AUDIT_STEP: Final = "audit"
 
 @dataclass(frozen=True, slots=True)
 class AuditProgress:
-    """What earlier runs have compared and audited.
+    """What earlier runs have compared and audited, by the version of the audit that they built.
 
-    version: Version of the audit that they built.
     checked_at: All snapshots whose markers were written before this time have been compared to the audit.
-    backlog_from: First day of those that still have to be compared, all up to the newest: after a new
-        version, or for a rebuild; None: there are none.
+    backlog_from: First day of those that still have to be compared: after a new version, or for a rebuild.
     is_rebuild: Whether the days of the backlog are audited again even if nothing has changed.
     """
 

@@ -33,15 +33,11 @@ _USUAL_PERIOD: Final = timedelta(days=1)
 class AuditedPeriod:
     """Audit of a cluster, or of one of its groups, for a period.
 
-    since, until: The requested period, UTC.
-    snapshots: Rows of ``audited_snapshots`` by start time, of all days that were read; includes the
-        snapshots just before and after the period.
-    memberships, ownership: Rows of these tables, merged over midnight; see
-        :func:`evenlag.audit.interval_merge.join_days`.
+    snapshots: Rows of ``audited_snapshots`` by start time, with those just before and after the period.
+    memberships, ownership: Rows of these tables, merged over midnight.
     num_unaudited: Snapshots of the period that are not in the audit yet; for a moment, those next to it.
     max_gap_ms: Snapshots further apart than this prove nothing about the time between them.
-    downsampled_days: Days (of slots) that maintenance has downsampled: the intervals are complete, but lag
-        is kept for one snapshot per hour.
+    downsampled_days: Days (of slots) of which lag is kept for one snapshot per hour.
     """
 
     cluster: str
@@ -121,12 +117,10 @@ def read_period(
     group_id: str | None = None,
     max_gap_s: float | None = None,
 ) -> AuditedPeriod:
-    """Read a period, with the snapshots just before and after it.
+    """Read a period, with the snapshots just before and after it; by default the last 24 hours.
 
-    since, until: The period, UTC; all days that it touches are read as a whole. Default of `until`: the end
-        of the newest snapshot; of `since`: 24 hours before `until`.
-    max_gap_s: Longest time between two snapshots, in seconds, for which equal content proves that nothing
-        changed in between. Default: three times the median distance.
+    max_gap_s: Longest time between two snapshots for which equal content proves that nothing changed in
+        between; by default three times the median distance.
     """
     of_cluster: list[Filter] = [("cluster", "=", cluster)]
     newest = reader.read_newest(AUDITED_SNAPSHOTS, "started_at", filters=of_cluster)

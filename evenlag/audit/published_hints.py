@@ -36,10 +36,8 @@ Hinted = dict[tuple[str, int], str]
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """A published hint.
+    """A published hint, and when and by what it was replaced or withdrawn on the topic.
 
-    published_at, ended_at: When the hint was written to the hint topic, and when it was replaced or
-        withdrawn there. ``ended_at`` is None while it is the current hint of its group.
     ended_by: Id of the plan that replaced it, or ``withdrawn``; None while it is current.
     holders: Member key by topic id and partition.
     approved_by: Who approved the plan, and over which channel; None if the approval is not on record.
@@ -181,14 +179,11 @@ def member_key(member: Mapping[str, Any]) -> str:
 def hint_verdicts(
     period: AuditedPeriod, hints: Sequence[Hint], rebalances: Iterable[Mapping[str, Any]] = ()
 ) -> list[dict[str, Any]]:
-    """Determine for each hint whether its group applied it, and from when to when.
+    """Determine for each hint whether its group applied it, and the first interval in which it did.
 
-    Returns one row per hint, in the order of `hints`: the attributes of the hint, ``verdict``
-    (:class:`~evenlag.audit.enums.HintVerdict`), ``share_before`` and ``share_best`` (share of the hint's
-    partitions at their hinted members, 0 to 1, at publishing and at best), ``num_snapshots`` (that show the
-    group while the hint was current), and the first interval in which the whole hint was applied:
-    ``not_yet_at`` and ``followed_from`` (it began between the two), ``followed_until`` and ``no_longer_at``
-    (it ended between the two), the snapshot ids of these, and ``left_because``.
+    The shares are of the hint's partitions at their hinted members, at publishing and at best. The
+    application began between ``not_yet_at`` and ``followed_from``, and ended between ``followed_until`` and
+    ``no_longer_at``.
     """
     causes = {(each["group_id"], each["snapshot_id"]): each["causes"] for each in rebalances}
     return [_hint_verdict(period, hint, causes) for hint in hints]

@@ -36,11 +36,7 @@ _COUNTS: Final = ("num_moved", "num_returned", "num_placed", "num_freed")
 
 @dataclass(frozen=True, slots=True)
 class MemberChange:
-    """Difference between the members of a group in two snapshots.
-
-    joined, left: Member ids without a counterpart in the other snapshot.
-    bounced: New member id by old member id, of clients that left and joined again.
-    """
+    """Member ids without a counterpart in the other snapshot, and new by old id of returned clients."""
 
     joined: tuple[str, ...]
     left: tuple[str, ...]
@@ -52,10 +48,7 @@ def compare_members(
 ) -> MemberChange:
     """Match the members of two snapshots: by member id, else by instance id, else by client id and host.
 
-    Members that share a client id and a host are matched in the order of their member ids.
-
-    returned: Entries of ``returned`` of the older interval: the matches, as found before the clients' names
-        were removed. None: match by the names.
+    returned: The matches, as found before the clients' names were removed. None: match by the names.
     """
     before = {member["member_id"]: member for member in old}
     after = {member["member_id"]: member for member in new}
@@ -103,17 +96,12 @@ def find_returned(memberships: pa.Table) -> list[dict[str, Any]]:
 def find_rebalances(
     period: AuditedPeriod, *, find_hint: FindHint | None = None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Find the rebalances of a period, and the partitions that each of them moved.
+    """Find the rebalances of a period, by group and time, and the partitions that each of them moved.
 
-    Returns by group and time: ``group_id``, the snapshots around the rebalance (``after_snapshot_id,
-    after_seen_at, snapshot_id, seen_at``), ``causes`` (:class:`~evenlag.audit.enums.RebalanceCause`),
-    ``plan_id``, member ids that ``joined``, ``left`` and ``bounced``, ``assignor, num_members``, numbers of
-    partitions: ``num_moved`` (from one member to another), ``num_returned`` (to a client that left and
-    joined again), ``num_placed`` (no owner before), ``num_freed`` (no owner after); ``was_seen`` (a
-    snapshot shows the rebalance itself) and ``across_gap`` (the snapshots are too far apart: there may have
-    been several rebalances).
-    find_hint: Called with two consecutive intervals of ``memberships``; returns the id of the plan that the
-        group applied in between, or None. See :func:`evenlag.audit.published_hints.hint_finder`.
+    Partitions move from one member to another, return to a client that joined again, are placed (no owner
+    before) or freed. ``was_seen``: a snapshot shows the rebalance itself; ``across_gap``: there may have been
+    several.
+    find_hint: See :func:`evenlag.audit.published_hints.hint_finder`.
     """
     by_group: dict[str, list[Interval]] = defaultdict(list)
     for interval in period.memberships.to_pylist():
@@ -149,11 +137,7 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def sum_up(rebalances: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Aggregate rebalances by group.
-
-    Returns ``group_id, num_rebalances, num_moved, num_returned, num_placed, num_freed`` and ``by_cause``
-    (number of rebalances by cause; one may have several causes); the group with the most moves first.
-    """
+    """Sum up rebalances by group, with their causes, of which one may have several; the most moves first."""
     groups: dict[str, dict[str, Any]] = {}
     for each in rebalances:
         blank = {
@@ -266,14 +250,11 @@ _TO: Final = ("member_id", "first_seen_at", "first_snapshot_id")
 
 
 def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
-    """Find the changes from one owner to another.
+    """Find the changes from one owner to another, by partition, then time.
 
     A partition may be free between the two, as between the two phases of a cooperative rebalance. A group
     without members ends the history: the partition was freed, and placed again later. A partition with two
     owners at once is ignored: the move is from its last single owner to its next single owner.
-
-    Returns ``PARTITION_KEY``, ``from_member_id, last_seen_at, last_snapshot_id`` (old owner),
-    ``to_member_id, first_seen_at, first_snapshot_id`` (new owner); by partition, then time.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -62,13 +62,10 @@ def type_of_log(kind: Any) -> str:
 
 
 def refuse_old_lake(root: str, find_columns: Callable[[str], Collection[str] | None]) -> None:
-    """Reject a lake that a development version wrote.
+    """Reject a lake that a development version wrote: these partitioned all tables by day.
 
-    Development versions partitioned all tables by day. Every lake has ``snapshots``; the other tables are
-    checked when they are opened, by :func:`check_types`. A table of that name without evenlag's columns does
-    not belong to evenlag.
-
-    find_columns: Returns the columns of the Delta table in a folder under the root, or None.
+    Every lake has ``snapshots``; the other tables are checked when they are opened, by :func:`check_types`. A
+    table of that name without evenlag's columns does not belong to evenlag.
     """
     found = find_columns(SNAPSHOTS.name) or ()
     if set(CLUSTER_AND_DAY) <= set(found):

@@ -130,8 +130,7 @@ def log_store_conf(given: Mapping[str, str]) -> dict[str, str]:
 def writing_drivers(policy: Policy) -> tuple[str, ...]:
     """Return the DAGs whose Spark tasks write to a policy's lake; each may run in parallel with all others.
 
-    The cycles of one cluster run one after another, those of two clusters do not. The audit, the maintenance
-    of the lake and the comparison each process one cluster after another.
+    The cycles of one cluster run one after another; the other DAGs process one cluster after another.
     """
     names = [f"lag_rebalance__{cluster}" for cluster in policy.clusters]
     names += ["assignment_audit", "table_maintenance"]
@@ -141,11 +140,7 @@ def writing_drivers(policy: Policy) -> tuple[str, ...]:
 
 
 def spark_defaults(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Read the settings that `spark-submit` would use from ``spark-defaults.conf``.
-
-    The file is in ``SPARK_CONF_DIR``, else in ``conf`` under ``SPARK_HOME``, as for Spark. Settings in a
-    cluster's own files are not found.
-    """
+    """Read ``spark-defaults.conf`` in ``SPARK_CONF_DIR``, else in ``conf`` under ``SPARK_HOME``."""
     environ = os.environ if environ is None else environ
     folder = environ.get("SPARK_CONF_DIR")
     if folder is None and (home := environ.get("SPARK_HOME")):

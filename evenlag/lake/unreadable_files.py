@@ -23,10 +23,8 @@ _OF_THE_MACHINE: Final = frozenset(
 def scan_readable(
     files: pa.Table, scan: Callable[[pa.Table], pa.Table], check_storage: Callable[[pa.Table], None]
 ) -> tuple[list[pa.Table], pa.Table]:
-    """Read the files that can be read; the others are found by halving.
+    """Scan the files that can be read; find the others by halving, and return them with :data:`ERROR`.
 
-    Returns the rows in parts, in the order of the files, and the unreadable files with :data:`ERROR`.
-    scan: Reads some files.
     check_storage: Raises if one file could not be read for a reason that is not its own.
     """
     import pyarrow as pa

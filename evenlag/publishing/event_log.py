@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 def plan_event(
     plan: Row, event: str, *, reason: str | None, actor: str, at: datetime, **more: Any
 ) -> dict[str, Any]:
-    """Return an event of a plan, from a row that has the plan's columns.
+    """Return an event of a plan, from a row that has the plan's columns, with `more` columns.
 
-    at: Time of the event. A job derives it from the data, so that a repeat builds the same row; it is not
-        earlier than the end of the snapshot that the event is based on.
-    more: Other columns of ``plan_events``.
+    at: A job derives it from the data, so that a repeat builds the same row; it is not earlier than the end
+        of the snapshot that the event is based on.
     """
     names = ("cluster", "day", "snapshot_id", "plan_id", "group_id")
     own = {name: plan[name] for name in names} | {"run_id": plan.get("run_id")}

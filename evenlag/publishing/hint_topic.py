@@ -63,13 +63,10 @@ class ForeignRecords:
 class TopicState:
     """Current records of the hint topic, each in the partition where consumers look for it.
 
-    hints, unreadable: By group: its current hint, or why its record is not a valid hint.
-    stopped_partitions: Partitions with ``control/stop``. A consumer reads only the partition of its group's
-        key.
-    loads, unreadable_loads: By group: its current record of loads, or why its record is not valid.
+    unreadable, unreadable_loads: By group, why its record is not valid.
+    stopped_partitions: Partitions with ``control/stop``. A consumer reads only that of its group's key.
     other_keys: Keys of hints and loads of groups that were not asked for.
     num_unkept: Number of records that did not fit into the limit of what is kept.
-    num_compressed: Number of compressed batches that were skipped.
     """
 
     exists: bool
@@ -125,8 +122,8 @@ def read_hint_topic(
 ) -> TopicState:
     """Return the topic's committed records of some groups, or of all.
 
-    before: (partition, key) → offset: records of the key from this offset on are left out. Who has written
-        first reads the earlier state.
+    before: (partition, key) → offset: later records of the key are left out, to read what was there before a
+        write.
     """
     skipped: set[tuple[int, int]] = set()
     stopped: set[int] = set()

@@ -68,17 +68,13 @@ _RECORD_HEADER_BYTES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class PublishReport:
-    """Result of one publishing run.
+    """Result of one publishing run, by (group_id, plan_id, sequence or reason).
 
-    published: (group_id, plan_id, sequence) of the hints that this run, or its killed earlier try, wrote.
-    expired: (group_id, plan_id, reason) of the plans that no longer apply.
-    held: (group_id, plan_id, reason) of the plans that wait for the next run, for example while all hints
-        are stopped, or while the coordinator of the group does not answer. They stay approved.
-    not_taken_up: (group_id, plan_id, reason) of published plans that their group does not follow yet, or,
-        where brokers assign, whose coordinator has not adopted the hint as its target. The hint is read
-        when the group changes next. Empty if ``temporary_member_after_s`` is null: nothing is waited for
-        then.
-    loads: Groups whose loads were refreshed.
+    published: The hints that this run, or its killed earlier try, wrote.
+    expired: The plans that no longer apply.
+    held: The plans that wait for the next run, for example while all hints are stopped. They stay approved.
+    not_taken_up: Published plans that their group does not follow yet, or whose coordinator has not adopted
+        the hint as its target. Empty if ``temporary_member_after_s`` is null: nothing is waited for then.
     """
 
     published: list[tuple[str, str, int]] = field(default_factory=list)
@@ -415,8 +411,7 @@ def read_last_sequences(lake: str, cluster: str, now: datetime) -> LastSequences
 def _issue_time(now: datetime, current: Hint | None) -> datetime:
     """When the next hint is issued: now, or right after a hint whose sequence is not counted on.
 
-    Consumers accept the next one by its time alone. A time that they would not believe is not counted on
-    either.
+    Consumers accept the next one by its time alone, unless they would not believe that.
     """
     now_ms = _to_ms(now)
     if current is None or current.sequence < MAX_PLAUSIBLE_SEQUENCE:

@@ -252,9 +252,8 @@ def _problem_text(group_id: str, what: str, error: str) -> str:
 class LiveGain:
     """Effect of a plan on the current lag.
 
-    gain: Relative decrease of the largest lag of a member by its capacity; negative when it increases.
-    num_unknown: Partitions whose lag is unknown; the gain is meaningless unless this is 0.
-    error: Why offsets could not be read; None when all were. It says nothing about the plan.
+    gain: Relative decrease of the largest lag of a member by its capacity; meaningless if any lag is unknown.
+    error: Why offsets could not be read. It says nothing about the plan.
     """
 
     gain: float
@@ -269,11 +268,7 @@ def read_live_gains(
     settings: Mapping[str, GroupSettings],
     limits: RequestLimits,
 ) -> dict[str, LiveGain]:
-    """Read the current offsets of the plans' groups and measure the plans on the lag.
-
-    plans: ``plan_id, group_id, payload``; one per group.
-    live: The groups, with the members and topics that the plans were made for (same fingerprint).
-    """
+    """Measure plans, one per group with the fingerprint that it was planned with, on the current offsets."""
     if not plans:
         return {}
     topics = {topic for plan in plans for topic, _, _ in live[plan["group_id"]].topics}

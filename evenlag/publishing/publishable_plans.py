@@ -186,7 +186,7 @@ def _foreign_approval(
 
 
 def _newest_approved(plans: Iterable[VerifiedPlan | FaultyPlan]) -> dict[str, tuple[str, str]]:
-    """The newest approved plan of each group, ended or not; snapshot ids begin with their slots.
+    """The newest approved plan of each group; snapshot ids begin with their slots.
 
     Published plans count too: a repeat must not replace the plan that its first try published by an older
     one.

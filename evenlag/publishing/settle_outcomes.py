@@ -30,8 +30,7 @@ _HEAD_COLUMNS: Final = ("plan_id", "num_members", "metrics_before", "metrics_aft
 def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
     """Read the published plans of a cluster that may be open, with the events that ended them.
 
-    Returns ordered by group and sequence: all plans that the newest observe left open, and those that were
-    published in the three days before it or later.
+    These are all that the newest observe left open, and those published in the three days before it or later.
     """
     filters: list[Filter] = [("cluster", "=", cluster), ("event", "in", [PlanEvent.PUBLISHED, *ENDINGS])]
     # A plan's ending and the group's next hint are later than its own hint.
@@ -41,11 +40,9 @@ def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
 
 
 def settle_outcomes(rows: SnapshotReader, published: Sequence[PublishedPlan], run_id: str) -> dict[str, int]:
-    """Settle the published plans that this snapshot can settle, and append the events of all outcomes.
+    """Settle the published plans that this snapshot can settle; return their number by outcome. Idempotent.
 
-    Idempotent. Outcomes that a killed run has written without their events get them too.
-
-    Returns number of plans that this snapshot settles, by outcome.
+    It appends the events of all outcomes, also of those that a killed run has written without.
     """
     waiting = {plan.plan_id: plan for plan in published if plan.ending is None}
     if not waiting:

@@ -73,8 +73,8 @@ MUTATIONS_OF_AUDIT: Final = (
         "a hint is followed from the snapshot's begin on",
         CLOCK,
         _ADHERENCE,
-        'followed_from = _moment(period, first, "finished_at")',
-        'followed_from = _moment(period, first, "started_at")',
+        '(first, "followed_from", "finished_at")',
+        '(first, "followed_from", "started_at")',
     ),
     Mutation(
         "lag that a stalled partition has is its least",

@@ -44,11 +44,7 @@ class Table:
 
     @property
     def ddl(self) -> str:
-        """The schema in Spark SQL's DDL.
-
-        Spark treats every column as nullable: add-only evolution and outer joins both need it. The jobs'
-        tests check the nullability of the contract.
-        """
+        """The schema in Spark SQL's DDL, all nullable for add-only evolution and outer joins."""
         return ", ".join(f"{column.name} {column.type}" for column in self.columns)
 
     @property

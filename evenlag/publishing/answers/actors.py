@@ -38,12 +38,10 @@ class NotAnApproverError(JobError, exit_code=2):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who approved or rejected a plan.
+    """Who approved or rejected a plan; only the id counts, and a job has no channel.
 
     id: The user, as recorded: :func:`airflow_user`, ``account:NAME``, or a job.
-    channel: How the decision arrived; None for a job.
-    name: Name as displayed or as typed; None if there is none besides the id.
-    account: Account and host that the command ran on, as it reports them; None without a command.
+    account: Account and host that the command ran on, as it reports them.
     """
 
     id: str

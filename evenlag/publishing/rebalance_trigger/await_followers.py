@@ -44,9 +44,8 @@ def await_followers(
 ) -> dict[str, str]:
     """Wait until groups of the classic protocol follow their hints, and ask those that do not.
 
-    Returns by group id, why it does not follow yet; errors are reasons, and never raised.
-    after_s: How long a group has to follow by itself.
-    timeout_s: Time limit for all groups together after that.
+    Returns by group id, why it does not follow yet; errors are reasons, and never raised. Groups have
+    `after_s` to follow by themselves, then `timeout_s` together.
     """
     if not payloads:
         return {}

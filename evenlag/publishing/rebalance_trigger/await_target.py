@@ -50,7 +50,6 @@ def await_target_assignment(
     """Trigger the coordinators of groups until their target assignments match the hints.
 
     Returns by group id, why its target does not match its hint yet; errors are reasons, and never raised.
-    timeout_s: Time limit for all groups together.
     """
     if not payloads:
         return {}

@@ -149,14 +149,13 @@ def read_plans(
     *,
     has_assignments: bool = True,
 ) -> dict[str, VerifiedPlan | FaultyPlan]:
-    """Read plans once, and check what was read.
+    """Read plans once, and check what was read; without a sealer no seal is checked.
 
     Events are read from all files of the months from `since` on. Statistics select among the files of the
     other tables, by day: a row that they hide is missing under the seals. A file that they hide is a fault of
     the plan that it names.
 
     Returns by plan id, for each of `plan_ids` that has a row, and is not older.
-    sealer: The cluster's sealer; without one no seal is checked.
     """
     if not plan_ids:
         return {}

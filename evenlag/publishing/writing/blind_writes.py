@@ -41,8 +41,7 @@ class Seen:
 def write_stop(settings: ClusterSettings, value: bytes | None) -> tuple[Seen, int, str | None]:
     """Write or remove the stop in all partitions. A missing topic is created; any that exists is written to.
 
-    Returns the state before, the number of partitions, and why consumers may not see the change (None: they
-    do).
+    Returns the state before, the number of partitions, and why consumers may not see the change.
     """
     with admin_client(settings) as client:
         ensure_hint_topic(client, settings, is_checked=False)
