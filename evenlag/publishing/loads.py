@@ -20,6 +20,7 @@ from evenlag.enums import ControlAction, GroupState, GroupType, Mode
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS
 from evenlag.logging_setup import named_logger
 from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
@@ -28,7 +29,7 @@ from evenlag.planning.group_planner import build_group, member_keys
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.sealing.signed_records import group_signing_key
 from evenlag.publishing.writing.hint_publisher import hint_publisher
-from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes
+from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes, size_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,8 +62,6 @@ _MEMBER_COLUMNS: Final = (
 # What part of the load must be on other partitions than published; a tenth, whatever its sum is rounded to.
 MATERIAL_SHARE: Final = 0.1
 _ROUNDING: Final = 1e-9
-# Size of a record beside key and value: Kafka's record and batch headers, at most.
-_RECORD_HEADER_BYTES = 100
 # Of one transaction: whoever writes to the topic chooses how many groups have loads.
 _MAX_REMOVED = 1_000
 
@@ -71,23 +70,14 @@ def measure_loads(
     reader: LakeReader, loaded: LoadedPolicy, cluster: str, snapshot: Mapping[str, Any]
 ) -> dict[str, LoadsPayload]:
     """Build the loads of the groups that the policy publishes loads for, and that can use them."""
-    of_snapshot: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", "=", snapshot["day"]),
-        ("snapshot_id", "=", snapshot["snapshot_id"]),
-    ]
-    members = reader.read(MEMBERS, columns=_MEMBER_COLUMNS, filters=of_snapshot)
-    settings = {
-        group_id: loaded.policy.group_settings(cluster, group_id)
-        for group_id in members["group_id"].unique().to_pylist()
-    }
-    wanted = sorted(group_id for group_id, rule in settings.items() if rule.publishes_loads)
+    rows = SnapshotReader(reader, snapshot)
+    group_ids = rows.rows(MEMBERS, ["group_id"])["group_id"].unique().to_pylist()
+    settings = {group_id: loaded.policy.group_settings(cluster, group_id) for group_id in group_ids}
+    wanted = [group_id for group_id, rule in settings.items() if rule.publishes_loads]
     if not wanted:
         return {}
-    of_groups: Filter = ("group_id", "in", wanted)
-    lag = reader.read(LAG, columns=_LAG_COLUMNS, filters=[*of_snapshot, of_groups])
-    members = reader.read(MEMBERS, columns=_MEMBER_COLUMNS, filters=[*of_snapshot, of_groups])
-    return build_loads(lag, members, settings, snapshot)
+    lag = rows.rows_of_groups(LAG, _LAG_COLUMNS, wanted)
+    return build_loads(lag, rows.rows_of_groups(MEMBERS, _MEMBER_COLUMNS, wanted), settings, snapshot)
 
 
 def build_loads(
@@ -390,10 +380,8 @@ def _encode(
             continue
         key = group_signing_key(settings, group_id, is_for_brokers=payload.member_ids is not None)
         value = encode_loads(payload.encode(), group_key=key)
-        size = len(value) + len(loads_key(group_id)) + _RECORD_HEADER_BYTES
-        if max_bytes is not None and size > max_bytes:
-            reason = f"they have {size} bytes, the hint topic allows {max_bytes} per record"
-            _LOG.warning("no loads: %s", reason, extra={"group_id": group_id})
-            continue
-        values[group_id] = value
+        if reason := size_problem(loads_key(group_id), value, max_bytes):
+            _LOG.warning("no loads: they have %s", reason, extra={"group_id": group_id})
+        else:
+            values[group_id] = value
     return values

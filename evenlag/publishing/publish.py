@@ -45,7 +45,7 @@ from evenlag.publishing.rebalance_trigger.await_target import await_target_assig
 from evenlag.publishing.sealing.signed_records import group_signing_key, signing_key_id
 from evenlag.publishing.sealing.verified_plans import NOT_AS_SEALED, oldest_day
 from evenlag.publishing.writing.hint_publisher import hint_publisher
-from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes
+from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes, size_problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -62,8 +62,6 @@ _NOT_OURS: Final = (
     "this plan replaces a hint, sequence %d on %s, that this lake has not recorded: does another policy "
     "publish for the group? (once, after a killed run or on a new lake, it is none)"
 )
-# Size of a record beside key and value: Kafka's record and batch headers, at most.
-_RECORD_HEADER_BYTES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,10 +374,8 @@ def encode_hints(
                 settings, group_id, is_for_brokers=plan["group_type"] == GroupType.CONSUMER
             ),
         )
-        size = len(value) + len(hint_key(group_id)) + _RECORD_HEADER_BYTES
-        if max_bytes is not None and size > max_bytes:
-            reason = f"the hint has {size} bytes, the hint topic allows {max_bytes} per record"
-            expired.append(RefusedPlan(plan, reason, datetime.now(UTC)))
+        if reason := size_problem(hint_key(group_id), value, max_bytes):
+            expired.append(RefusedPlan(plan, f"the hint has {reason}", datetime.now(UTC)))
         else:
             hints.append(PublishedPlan(plan, sequence, at, expires_at, signer, value))
     return hints, expired

@@ -9,8 +9,7 @@ from evenlag.enums import CycleStep
 from evenlag.lake.run_records import OPEN_SINCE, record_run
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.logging_setup import log_fields
-from evenlag.publishing.evaluate_plans import find_open_since, score_plans
-from evenlag.publishing.settle_outcomes import read_published, settle_outcomes
+from evenlag.publishing.plan_outcomes import find_open_since, read_published, score_plans, settle_outcomes
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.steps.check_snapshot import try_check_snapshot

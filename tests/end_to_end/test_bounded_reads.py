@@ -28,10 +28,9 @@ from evenlag.overview.views import MAX_ROWS
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.approvals import find_waiting, open_requests
-from evenlag.publishing.evaluate_plans import find_open_since, score_plans
+from evenlag.publishing.plan_outcomes import find_open_since, read_published, score_plans, settle_outcomes
 from evenlag.publishing.publish import read_last_sequences
 from evenlag.publishing.publishable_plans import read_publishable
-from evenlag.publishing.settle_outcomes import read_published, settle_outcomes
 from evenlag.report.read_report import read_report
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import AUDIT_VERSION, audit_assignments

@@ -18,9 +18,8 @@ from evenlag.cli.app import app
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
 from evenlag.policy.group_settings import BackOff, GroupSettings
-from evenlag.publishing.evaluate_plans import score_plans
 from evenlag.publishing.event_log import append_plan_events
-from evenlag.publishing.settle_outcomes import read_published, settle_outcomes
+from evenlag.publishing.plan_outcomes import read_published, score_plans, settle_outcomes
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
 from evenlag.report.read_report import read_report

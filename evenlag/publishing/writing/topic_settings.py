@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _LOG = named_logger(__name__)
 
+# Size of a record beside key and value: Kafka's record and batch headers, at most.
+_RECORD_HEADER_BYTES: Final = 100
 _RETRY_S: Final = 15.0
 _PAUSE_S: Final = 0.25
 _COMPRESSION: Final = "compression.type"
@@ -110,6 +112,14 @@ def read_max_bytes(client: Any, name: str) -> int | None:
         _LOG.info("max.message.bytes of %s does not show: %s", name, error)
         return None
     return None if value is None else int(value)
+
+
+def size_problem(key: bytes, value: bytes, max_bytes: int | None) -> str | None:
+    """Return why the topic does not take a record; None if it fits, or the limit is not known."""
+    size = len(value) + len(key) + _RECORD_HEADER_BYTES
+    if max_bytes is None or size <= max_bytes:
+        return None
+    return f"{size} bytes, the hint topic allows {max_bytes} per record"
 
 
 def _check(client: Any, cluster: ClusterSettings) -> None:

@@ -11,9 +11,8 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS
 from evenlag.policy.group_settings import BackOff, GroupSettings
-from evenlag.publishing.evaluate_plans import score_plans
 from evenlag.publishing.event_log import append_plan_events
-from evenlag.publishing.settle_outcomes import read_published
+from evenlag.publishing.plan_outcomes import read_published, score_plans
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from tests.support.lakes.snapshots import DAY, HEAD, NOW, TOPIC_IDS, arrow, marker, member
 from tests.support.spark_tables import write_rows

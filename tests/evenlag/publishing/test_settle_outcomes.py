@@ -9,7 +9,7 @@ import pytest
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import OUTCOMES, SNAPSHOTS
-from evenlag.publishing.settle_outcomes import append_outcome_events
+from evenlag.publishing.plan_outcomes import append_outcome_events
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from tests.support.lakes.snapshots import HEAD, NOW, SNAPSHOT, marker
 from tests.support.spark_tables import write_rows

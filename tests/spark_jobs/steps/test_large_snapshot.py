@@ -23,9 +23,8 @@ from evenlag.lake.tables import (
     PLAN_EVENTS,
     PLANS,
 )
-from evenlag.publishing.evaluate_plans import score_plans
 from evenlag.publishing.event_log import append_plan_events, plan_event
-from evenlag.publishing.settle_outcomes import read_published, settle_outcomes
+from evenlag.publishing.plan_outcomes import read_published, score_plans, settle_outcomes
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import collect_snapshot, compute_lag, plan_groups
 from spark_jobs.steps.validate_plans import validate_plans

@@ -11,11 +11,10 @@ from evenlag.lake.run_records import keep_policy, open_since
 from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVALUATIONS, PLAN_EVENTS, POLICIES, RUNS
 from evenlag.planning.plan_history import failure_window, read_history
 from evenlag.policy.loader import LoadedPolicy, parse_policy
-from evenlag.publishing.evaluate_plans import find_open_since
 from evenlag.publishing.hint_topic import TopicState
+from evenlag.publishing.plan_outcomes import find_open_since, read_published
 from evenlag.publishing.publish import read_last_sequences
 from evenlag.publishing.revocation import last_action
-from evenlag.publishing.settle_outcomes import read_published
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from tests.support.lakes.snapshots import HEAD, NOW, append_rows, marker
 
