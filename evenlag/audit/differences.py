@@ -93,11 +93,8 @@ def diff(period: AuditedPeriod, since: datetime, until: datetime) -> list[dict[s
         raise NotFoundError(
             f"no snapshot after {moment(since)} is in the audit: the newest ended at {moment(newest)}"
         )
-    alive = {
-        place: _alive_at(period.memberships, place)
-        for end in ends
-        for place in range(end.first, end.last + 1)
-    }
+    places = {place for end in ends for place in range(end.first, end.last + 1)}
+    alive = {place: _alive_at(period.memberships, place) for place in places}
     returns = _returns(period.memberships)
     partitions = sorted({*ends[0].rows, *ends[1].rows}, key=lambda each: (each[0], each[2], each[1] or ""))
     return [row for each in partitions if (row := _compare(each, ends, alive, returns)) is not None]

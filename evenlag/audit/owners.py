@@ -160,8 +160,7 @@ def overlapping(intervals: pa.Table, before: int, after: int) -> list[dict[str, 
     touches = pc.and_(
         pc.less_equal(intervals[FIRST_INDEX], after), pc.greater_equal(intervals[LAST_INDEX], before)
     )
-    found: list[dict[str, Any]] = intervals.filter(touches).to_pylist()
-    return found
+    return list(intervals.filter(touches).to_pylist())
 
 
 def is_gap(period: AuditedPeriod, first: int, last: int) -> bool:

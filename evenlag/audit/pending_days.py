@@ -52,15 +52,17 @@ class AuditDay:
 
 def read_changed_days(reader: LakeReader, cluster: str, since: datetime) -> set[date]:
     """Read the days of all snapshots in files that were written since a moment, late or compacted."""
-    of_cluster: list[Filter] = [("cluster", "=", cluster)]
-    rows = reader.read(SNAPSHOTS, columns=["started_at"], filters=of_cluster, written_since=since)
-    return _days(rows["started_at"].to_pylist())
+    return _started_on(reader, [("cluster", "=", cluster)], since)
 
 
 def read_days_of_slots(reader: LakeReader, cluster: str, slot_days: Collection[date]) -> set[date]:
     """Read the days on which the snapshots of some slots started."""
-    filters: list[Filter] = [("cluster", "=", cluster), ("day", "in", list(slot_days))]
-    return _days(reader.read(SNAPSHOTS, columns=["started_at"], filters=filters)["started_at"].to_pylist())
+    return _started_on(reader, [("cluster", "=", cluster), ("day", "in", list(slot_days))])
+
+
+def _started_on(reader: LakeReader, filters: list[Filter], since: datetime | None = None) -> set[date]:
+    rows = reader.read(SNAPSHOTS, columns=["started_at"], filters=filters, written_since=since)
+    return _days(rows["started_at"].to_pylist())
 
 
 def read_edge_day(reader: LakeReader, cluster: str, *, is_first: bool = False) -> date | None:

@@ -275,8 +275,7 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
     columns = {name: before[name] for name in PARTITION_KEY}
     columns |= {f"from_{name}" if name == "member_id" else name: before[name] for name in _FROM}
     columns |= {f"to_{name}" if name == "member_id" else name: after[name] for name in _TO}
-    found: list[dict[str, Any]] = pa.table(columns).to_pylist()
-    return found
+    return list(pa.table(columns).to_pylist())
 
 
 def find_unheld(ownership: pa.Table) -> dict[str, list[dict[str, Any]]]:

@@ -300,8 +300,7 @@ class LakeReader:
             if found is None:
                 return 0
             files, condition = found
-            counted: int = self._dataset(table, files, stored_schema(table)).count_rows(filter=condition)
-            return counted
+            return int(self._dataset(table, files, stored_schema(table)).count_rows(filter=condition))
 
     def stream(self, table: Table, filters: Sequence[Filter]) -> pa.RecordBatchReader:
         """Read rows with all columns that the table has in the lake, those of a later version included.
@@ -591,5 +590,4 @@ class NewestSearch:
     def _is_beyond(self, place: int, last: Any) -> bool:
         """Whether a file has no value as new as one that was found; all values of later files are older."""
         end = self._ends[place - self._num_unknown]
-        beyond: bool = end > last if self._is_oldest else end < last
-        return beyond
+        return bool(end > last if self._is_oldest else end < last)

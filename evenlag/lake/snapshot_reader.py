@@ -39,14 +39,12 @@ class SnapshotReader:
     @property
     def cluster(self) -> str:
         """Name of the cluster."""
-        name: str = self.marker["cluster"]
-        return name
+        return str(self.marker["cluster"])
 
     @property
     def snapshot_id(self) -> str:
         """Id of the snapshot."""
-        name: str = self.marker["snapshot_id"]
-        return name
+        return str(self.marker["snapshot_id"])
 
     @property
     def filters(self) -> list[Filter]:
@@ -69,8 +67,7 @@ class SnapshotReader:
     def num_lag_rows(self) -> int:
         """Number of rows of ``lag``; they must be written."""
         if LAG.name in self._kept:
-            num_rows: int = self._kept[LAG.name].num_rows
-            return num_rows
+            return int(self._kept[LAG.name].num_rows)
         if self._num_rows is None:
             self._num_rows = self.reader.count(LAG, filters=self.filters)
         return self._num_rows

@@ -57,12 +57,15 @@ def build_page(plan: VerifiedPlan, *, answer_by: datetime) -> ApprovalPage:
 def _numbers(head: Mapping[str, Any]) -> str:
     both = [head["metrics_before"] or {}, head["metrics_after"] or {}]
     num_unknown, num_stalled = _num_unknown(head), head.get("num_stalled_partitions")
-    rows = {
-        "lag of the most loaded member": [_at_least(_max_lag(each), num_unknown) for each in both],
+    rows = [
+        ("lag of the most loaded member", *(_at_least(_max_lag(m), num_unknown) for m in both)),
         # An unknown lag may increase or decrease the skew.
-        "skew (most loaded / mean)": [_number(None if num_unknown else m.get("lag_skew"), 2) for m in both],
-        "partitions per member": [_range(each) for each in both],
-    }
+        (
+            "skew (most loaded / mean)",
+            *(_number(None if num_unknown else m.get("lag_skew"), 2) for m in both),
+        ),
+        ("partitions per member", *(_range(m) for m in both)),
+    ]
     facts = [
         f"plan `{markdown_text(head['plan_id'][:12])}`, slot {_moment(head['slot'])}",
         f"{head['num_members']:,} members, assignor {markdown_text(head['assignor'])}",
@@ -80,7 +83,7 @@ def _numbers(head: Mapping[str, Any]) -> str:
             "so much is what the others come to"
         )
     lines = ["|  | now | planned |", "| --- | ---: | ---: |"]
-    lines += [f"| {name} | {now} | {planned} |" for name, (now, planned) in rows.items()]
+    lines += [f"| {name} | {now} | {planned} |" for name, now, planned in rows]
     return "\n".join(lines) + "\n\n" + "\n".join(f"- {fact}" for fact in facts)
 
 

@@ -242,9 +242,10 @@ def _lag_before(rows: SnapshotReader, due: Sequence[DuePlan]) -> dict[tuple[str,
     import pyarrow.compute as pc
 
     nobody = pa.table({name: pa.array([], pa.string()) for name in _MEMBER_COLUMNS})
-    found: dict[tuple[str, str], GroupLag] = {}
-    for snapshot_id in sorted(snapshot_ids):
-        of_snapshot = lag.filter(pc.equal(lag["snapshot_id"], snapshot_id))
-        measured = measure_lag(of_snapshot, nobody)
-        found |= {(snapshot_id, group_id): one for group_id, one in measured.items()}
-    return found
+    return {
+        (snapshot_id, group_id): group
+        for snapshot_id in snapshot_ids
+        for group_id, group in measure_lag(
+            lag.filter(pc.equal(lag["snapshot_id"], snapshot_id)), nobody
+        ).items()
+    }

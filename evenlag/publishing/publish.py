@@ -83,14 +83,8 @@ class PublishReport:
 
     def summary(self) -> dict[str, int]:
         """Return the number of plans of each list by its name, for the run's record."""
-        return {
-            "published": len(self.published),
-            "expired": len(self.expired),
-            "held": len(self.held),
-            "not_taken_up": len(self.not_taken_up),
-            "loads": len(self.loads.refreshed),
-            "loads_removed": len(self.loads.removed),
-        }
+        counts = {name: len(getattr(self, name)) for name in ("published", "expired", "held", "not_taken_up")}
+        return counts | {"loads": len(self.loads.refreshed), "loads_removed": len(self.loads.removed)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,26 +20,12 @@ if TYPE_CHECKING:
 
 
 def month_of(day: date) -> date:
-    """Return the first day of a day's month.
-
-    Examples
-    --------
-    >>> from datetime import date
-    >>> month_of(date(2026, 3, 31))
-    datetime.date(2026, 3, 1)
-    """
+    """Return the first day of a day's month."""
     return day.replace(day=1)
 
 
 def end_of_month(day: date) -> date:
-    """Return the last day of a day's month.
-
-    Examples
-    --------
-    >>> from datetime import date
-    >>> end_of_month(date(2026, 12, 1))
-    datetime.date(2026, 12, 31)
-    """
+    """Return the last day of a day's month."""
     return day.replace(day=monthrange(day.year, day.month)[1])
 
 

@@ -113,8 +113,7 @@ def as_stored(table: Table, rows: Iterable[Mapping[str, Any]]) -> list[dict[str,
     import pyarrow as pa
 
     schema = arrow_schema(table)
-    found: list[dict[str, Any]] = pa.Table.from_pylist([dict(row) for row in rows], schema=schema).to_pylist()
-    return found
+    return list(pa.Table.from_pylist([dict(row) for row in rows], schema=schema).to_pylist())
 
 
 def _given(*refs: SecretRef | None) -> list[SecretRef]:

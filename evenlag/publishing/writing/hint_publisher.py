@@ -44,13 +44,7 @@ class _Record(NamedTuple):
 
 
 def publisher_id(kafka_cluster_id: str, hint_topic: str) -> str:
-    """Return the transactional id of the publisher of a hint topic.
-
-    Examples
-    --------
-    >>> publisher_id("MkU3OEVBNTcwNTJENDM2Qk", "evenlag-hints")
-    'evenlag-publisher-MkU3OEVBNTcwNTJENDM2Qk-evenlag-hints'
-    """
+    """Return the transactional id of the publisher of a hint topic."""
     return f"{_ID_PREFIX}{kafka_cluster_id}-{hint_topic}"
 
 
