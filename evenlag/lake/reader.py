@@ -82,11 +82,6 @@ class LakeReader:
     def exists(self, table: Table) -> bool:
         """Return whether a table exists.
 
-        Parameters
-        ----------
-        table
-            The table.
-
         Raises
         ------
         LakeError
@@ -258,17 +253,7 @@ class LakeReader:
             return schema.empty_table().select(names) if rows is None else rows.select(names)
 
     def clusters(self, table: Table) -> list[str]:
-        """Return the clusters that a table has files of, from its log.
-
-        Parameters
-        ----------
-        table
-            The table.
-
-        Returns
-        -------
-        list of str
-            Names, sorted; none if the table does not exist.
+        """Return the names of the clusters that a table has files of, sorted, from its log.
 
         Raises
         ------
@@ -279,17 +264,12 @@ class LakeReader:
             return [] if found is None else sorted(found[0]["partition.cluster"].unique().to_pylist())
 
     def count(self, table: Table, *, filters: Sequence[Filter]) -> int:
-        """Count rows of a table.
+        """Return the number of matching rows of a table; 0 if it does not exist.
 
         Parameters
         ----------
         table, filters
             As for :meth:`read`.
-
-        Returns
-        -------
-        int
-            Number of rows; 0 if the table does not exist.
 
         Raises
         ------
@@ -303,17 +283,14 @@ class LakeReader:
             return int(self._dataset(table, files, stored_schema(table)).count_rows(filter=condition))
 
     def stream(self, table: Table, filters: Sequence[Filter]) -> pa.RecordBatchReader:
-        """Read rows with all columns that the table has in the lake, those of a later version included.
+        """Return rows in batches, with all columns that the table has in the lake, also of a later version.
+
+        A data file that cannot be read is an ``OSError`` of the reader.
 
         Parameters
         ----------
         table, filters
             As for :meth:`read`; the table must exist.
-
-        Returns
-        -------
-        pyarrow.RecordBatchReader
-            The rows, in batches; a data file that cannot be read is an ``OSError`` of the reader.
 
         Raises
         ------
@@ -450,35 +427,19 @@ class LakeReader:
         return pa_fs.PyFileSystem(DeltaStorageHandler(self.paths.table(table), known_sizes=dict(sizes)))
 
     def latest_snapshot(self, cluster: str) -> dict[str, Any] | None:
-        """Return the finished snapshot with the newest slot, as a row; None if there is none.
-
-        Parameters
-        ----------
-        cluster
-            The cluster's name.
-
-        Returns
-        -------
-        dict or None
-            The row of ``snapshots``.
-        """
+        """Return the finished snapshot with the newest slot, a row of ``snapshots``, or None."""
         rows = self.read_newest(SNAPSHOTS, "slot", filters=[("cluster", "=", cluster)])
         return next(iter(rows.slice(0, 1).to_pylist()), None)
 
     def read_events(
         self, *, filters: Sequence[Filter] | None = None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Read the events of plans, oldest first.
+        """Return the events of plans, oldest first.
 
         Parameters
         ----------
         filters, columns
             As for :meth:`read`; the columns contain ``at``.
-
-        Returns
-        -------
-        pyarrow.Table
-            Rows of ``plan_events``.
         """
         return self.read(PLAN_EVENTS, columns=columns, filters=filters).sort_by([("at", "ascending")])
 
