@@ -183,9 +183,8 @@ def find_open_since(rows: SnapshotReader, published: Sequence[PublishedPlan]) ->
 def _evaluated(rows: SnapshotReader, since: date) -> set[str]:
     """Plans that were evaluated by a snapshot of a day or later."""
     filters: list[Filter] = [("cluster", "=", rows.cluster), ("day", ">=", since)]
-    return set(
-        rows.reader.read(PLAN_EVALUATIONS, columns=["plan_id"], filters=filters)["plan_id"].to_pylist()
-    )
+    found = rows.reader.read(PLAN_EVALUATIONS, columns=["plan_id"], filters=filters)
+    return set(found["plan_id"].to_pylist())
 
 
 def _find_due(rows: SnapshotReader, published: Sequence[PublishedPlan]) -> list[DuePlan]:

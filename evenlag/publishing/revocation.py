@@ -101,10 +101,10 @@ def withdraw_hint(
             )
         hinted = next((plan for plan in plans if plan["sequence"] is not None), {})
         done = Withdrawal(
-            group_id=group_id,
-            was_present=was_present,
-            plan_id=hinted.get("plan_id"),
-            sequence=hinted.get("sequence"),
+            group_id,
+            was_present,
+            hinted.get("plan_id"),
+            hinted.get("sequence"),
             unpublished=tuple(plan["plan_id"] for plan in plans if plan["sequence"] is None),
             had_loads=group_id in state.loads or group_id in state.unreadable_loads,
             unread=seen.unread,

@@ -49,7 +49,9 @@ def await_followers(
     """
     if not payloads:
         return {}
-    return _FollowerWait(client, cluster, payloads, time.monotonic() + after_s, timeout_s).finish()
+    wait = _FollowerWait(client, cluster, payloads, time.monotonic() + after_s + timeout_s)
+    wait.ask_at = wait.deadline - timeout_s
+    return wait.finish()
 
 
 @dataclass(slots=True)
@@ -66,21 +68,11 @@ class _FollowerWait(FollowWait):
 
     group_type = GroupType.CLASSIC
     first_reason = "it was not seen to follow in time"
-
-    def __init__(
-        self,
-        client: Any,
-        cluster: ClusterSettings,
-        payloads: Mapping[str, HintPayload],
-        ask_at: float,
-        timeout_s: float,
-    ) -> None:
-        super().__init__(client, cluster, payloads, ask_at + timeout_s)
-        self.ask_at = ask_at
-        self._progress: dict[str, _Progress] = defaultdict(_Progress)
+    ask_at: float
 
     def run(self) -> None:
         """Read the groups and ask those that need it, until all follow or the time is over."""
+        self._progress: dict[str, _Progress] = defaultdict(_Progress)
         first_pauses = iter(_FIRST_PAUSES_S)
         while True:
             due = self._look()
