@@ -31,11 +31,10 @@ class NextSlot(NamedTuple):
 
 
 class SlotClock:
-    """Chooses the slots of cycles.
+    """Chooses the slots of cycles, from the moment of the first call on.
 
-    The first slot is the moment of the first call. Later slots are at least half an interval after the slot
-    before. After consecutive failures the distance doubles, to ten minutes at most (or the interval, if that
-    is longer).
+    Later slots are at least half an interval after the slot before. After consecutive failures the distance
+    doubles, to ten minutes at most (or the interval, if that is longer).
 
     If the wall clock goes back by more than an interval, the slots continue from the new time, each one
     millisecond later than a multiple of the interval: waiting could take years, and a slot that already has a

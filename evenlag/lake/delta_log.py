@@ -123,10 +123,7 @@ def one_line(error: BaseException) -> str:
 
 
 def check_log_is_there(paths: LakePaths, table: Table) -> None:
-    """Reject a local table that has data files but no log folder.
-
-    A first write creates that folder before any data file: Spark the folder, deltalake the whole table.
-    """
+    """Reject a local table with data files but no log folder: a first write creates that before any data."""
     if not paths.is_local:
         return
     folder = paths.local_root / table.name

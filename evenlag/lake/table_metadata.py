@@ -27,15 +27,12 @@ _WHOLE_BELOW: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One current data file of a table.
+    """One current data file of a table; -1 rows if the log does not contain their number.
 
-    num_rows: -1 if the log does not contain it.
-    written_at: When it was written; for a compacted file, when it was compacted.
-    first_day, last_day: Smallest and largest day in it: by the partition, else by the statistics, which
-        every file with rows has; without statistics the first and last day of its month.
-    first_snapshot, last_snapshot: Smallest and largest snapshot id in it. None if the table has no such
-        column, or if the bounds are not exact: missing, truncated or only one known, or rows without a
-        snapshot.
+    written_at: When it was written, or compacted.
+    first_day, last_day: By the partition, else by the statistics, which every file with rows has.
+    first_snapshot, last_snapshot: None without such a column, or if the bounds are not exact: missing,
+        truncated or only one known, or rows without a snapshot.
     """
 
     size_bytes: int
@@ -54,9 +51,8 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """Metadata of a table.
+    """Metadata of a table, with its files by cluster, and day or first day of the month.
 
-    by_part: Files by partition: the cluster, and the day or the first day of the month.
     types: Types by column, in the form of :func:`~evenlag.lake.schema_evolution.simple_type`.
     protocol: Minimum reader and writer versions.
     commits_since_checkpoint, log_bytes: None if the lake is not local.

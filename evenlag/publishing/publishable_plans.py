@@ -174,10 +174,7 @@ def _is_own_payload(plan: Mapping[str, Any]) -> bool:
 def _foreign_approval(
     loaded: LoadedPolicy, cluster: str, plan: Mapping[str, Any], approval: Mapping[str, Any]
 ) -> str | None:
-    """Why the policy, as it is now, does not accept who approved a plan; None if it does.
-
-    A command may have used another policy, and the approvers may have changed since.
-    """
+    """Why the present policy does not accept who approved a plan: it, or its approvers, may have changed."""
     if plan["mode"] != Mode.APPROVE.value:
         return None
     channel = approval["channel"]

@@ -53,8 +53,7 @@ class Withdrawal:
     """Result of a withdrawal.
 
     was_present: Whether the topic had any record of the group.
-    plan_id, sequence: Of the hint that this call withdrew; None when its record could not be read or was
-        not from evenlag, or a repeat had nothing left to do.
+    plan_id, sequence: Of the hint that this call withdrew; None without a readable one of evenlag's.
     unpublished: Ids of approved plans of the group that will no longer be published.
     unread: Why the topic could not be read after the withdrawal.
     """

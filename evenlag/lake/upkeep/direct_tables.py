@@ -92,11 +92,7 @@ class DirectUpkeep:
         return int(done.get("num_deleted_rows") or 0)
 
     def vacuum(self, days: int) -> None:
-        """Delete files that no version needs, write a checkpoint, and delete the log before it.
-
-        days: Retention: only files that were replaced earlier are deleted, and those that a killed writer
-            left before.
-        """
+        """Delete files that no version has needed for some days, write a checkpoint, and trim the log."""
         with write_errors(self.paths, self.table):
             delta = self._open()
             # Not only what the log since its last checkpoint names, as is the default: a file that was
