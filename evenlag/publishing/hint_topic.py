@@ -122,8 +122,7 @@ def read_hint_topic(
 ) -> TopicState:
     """Return the topic's committed records of some groups, or of all.
 
-    before: (partition, key) → offset: later records of the key are left out, to read what was there before a
-        write.
+    before: (partition, key) → offset: later records of the key are left out, to read an earlier state.
     """
     skipped: set[tuple[int, int]] = set()
     stopped: set[int] = set()
