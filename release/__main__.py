@@ -24,11 +24,7 @@ DATABASE_VARIABLE: Final = "EVENLAG_OSV"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one step of a release.
-
-    Returns 0, or 1 when a check fails or a release cannot be built.
-    argv: Arguments; those of this process when None.
-    """
+    """Run one step of a release; returns 1 when a check fails or a release cannot be built."""
     parser = argparse.ArgumentParser(prog="release", description="Build and check a release of evenlag.")
     steps = parser.add_subparsers(dest="step", required=True)
     build = steps.add_parser("build", help="build all files of a release from the newest commit")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,8 +35,7 @@ def build_release(out: Path, *, clone: Path = ROOT, unchecked: str | None = None
     """Build all files of a release.
 
     Wheel and source distribution are built twice, in different folders, and must have the same bytes.
-
-    unchecked: Why vulnerabilities were not looked up, for the release notes; None if they were.
+    `unchecked` says in the release notes why vulnerabilities were not looked up; None if they were.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ReleaseError(f"{out} is not empty: name a new folder, or remove it")
@@ -53,17 +54,11 @@ def build_release(out: Path, *, clone: Path = ROOT, unchecked: str | None = None
         _build_packages(source, built, epoch)
         _compare(built, _build_packages(other, Path(temporary) / "again", epoch))
         _build_jars(source, built)
-        _write_contexts(project, built, epoch)
+        _write_contexts(project, clone, commit, built)
         write_bills(project, built, commit=commit, epoch=epoch)
         (built / NOTES).write_text(notes, encoding="utf-8")
         _write_checksums(built)
-        out.mkdir(parents=True, exist_ok=True)
-        for path in sorted(built.rglob("*")):
-            target = out / path.relative_to(built)
-            if path.is_dir():
-                target.mkdir(exist_ok=True)
-            else:
-                target.write_bytes(path.read_bytes())
+        shutil.copytree(built, out, copy_function=shutil.copyfile, dirs_exist_ok=True)
     return sorted(path for path in out.rglob("*") if path.is_file())
 
 
@@ -77,15 +72,10 @@ def _build_packages(source: Path, target: Path, epoch: int) -> Path:
 
 def _compare(built: Path, again: Path) -> None:
     names = sorted(path.name for path in built.iterdir())
-    different = [
-        name
-        for name in names
-        if not (again / name).is_file() or (again / name).read_bytes() != (built / name).read_bytes()
-    ]
-    if different or not names:
-        raise ReleaseError(
-            f"two builds of the same commit differ: {', '.join(different) or 'nothing was built'}"
-        )
+    _, different, missing = filecmp.cmpfiles(built, again, names, shallow=False)
+    if different or missing or not names:
+        shown = ", ".join([*different, *missing]) or "nothing was built"
+        raise ReleaseError(f"two builds of the same commit differ: {shown}")
 
 
 def _build_jars(source: Path, target: Path) -> None:
@@ -95,19 +85,17 @@ def _build_jars(source: Path, target: Path) -> None:
         _run(["-m", module, option, str(target)], source, {"EVENLAG_JARS": str(cache_dir())})
 
 
-def _write_contexts(project: Project, target: Path, epoch: int) -> None:
+def _write_contexts(project: Project, clone: Path, commit: str, target: Path) -> None:
     """Write what each image is built from, and the compose file with what belongs to it."""
     version = project.version
     for image in IMAGES:
         dockerfile = f"docker/{image}/Dockerfile"
         copied = [name for line in _OWN_COPY.findall(project.text(dockerfile)) for name in line.split()]
         path = target / f"evenlag-{image}-image-{version}.tar.gz"
-        write_archive(path, project.root, [dockerfile, ".dockerignore", *copied], epoch=epoch)
+        write_archive(path, clone, commit, [dockerfile, ".dockerignore", *copied])
     folder = project.root / "docker"
     others = [f"docker/{path.name}" for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"]
-    write_archive(
-        target / f"evenlag-compose-{version}.tar.gz", project.root, [*others, "LICENSE"], epoch=epoch
-    )
+    write_archive(target / f"evenlag-compose-{version}.tar.gz", clone, commit, [*others, "LICENSE"])
 
 
 def _write_checksums(folder: Path) -> None:

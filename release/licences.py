@@ -22,13 +22,11 @@ _FILE: Final = Path(__file__).with_name("licences.toml")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules of ``licences.toml``.
+    """The rules of ``licences.toml``: SPDX identifiers that are allowed, and expressions by what has them.
 
-    allowed: SPDX identifiers.
     exceptions: By package: the expression that it may have, and why.
     recorded: Expressions by package, in place of its metadata.
     jars: Expressions by ``group:artifact``.
-    classifiers, texts: Expressions by classifier, and by text of ``License``.
     """
 
     allowed: frozenset[str]
@@ -39,10 +37,7 @@ class Rules:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def problem(self, name: str, licence: str | None) -> str | None:
-        """Return why a component may not be shipped; None if it may.
-
-        licence: Its SPDX expression; None if it is not known.
-        """
+        """Return why a component may not be shipped; None if it may."""
         if licence is None:
             return f"{name}: no licence in its metadata; look it up, and record it in release/licences.toml"
         if self.exceptions.get(name, {}).get("licence") == licence or self._is_allowed(licence):
@@ -96,11 +91,7 @@ def _of_metadata(name: str, rules: Rules) -> str | None:
 
 
 def check_licences(licences: Mapping[str, str | None], rules: Rules | None = None) -> list[str]:
-    """Return what is not allowed, one line each.
-
-    licences: Expressions by component; None where it is not known.
-    rules: The rules; those of the file if None.
-    """
+    """Return what is not allowed, one line each; a licence is None where it is not known."""
     rules = rules or read_rules()
     problems = (rules.problem(name, licence) for name, licence in sorted(licences.items()))
     unused = sorted(set(rules.exceptions) - set(licences))

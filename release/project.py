@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
 import subprocess
-import tarfile
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -22,8 +19,6 @@ NOT_RELEASED: Final = ("dev", "docs")
 """Extras that no user installs."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
 _NUM_SHOWN: Final = 5
-_EXECUTABLE: Final = 0o755
-_PLAIN: Final = 0o644
 
 
 class ReleaseError(RuntimeError):
@@ -50,11 +45,6 @@ class Project:
     def licence(self) -> str:
         """The licence, an SPDX identifier."""
         return str(self._tree["license"])
-
-    @property
-    def description(self) -> str:
-        """The summary."""
-        return str(self._tree["description"])
 
     def released_requirements(self) -> frozenset[str]:
         """Names of the packages that evenlag and its extras ask for, without those for its development."""
@@ -102,10 +92,8 @@ def normalized(name: str) -> str:
 def export_commit(clone: Path, target: Path) -> tuple[str, int]:
     """Export the newest commit of a clone.
 
-    Files that are not committed, or are ignored, must not be part of a release.
-
-    Returns the commit's id, and its time in seconds since 1970.
-    target: A folder that exists and is empty.
+    Files that are not committed, or are ignored, must not be part of a release. Returns the commit's id, and
+    its time in seconds since 1970.
     """
     changed = _git(clone, "status", "--porcelain").splitlines()
     if changed:
@@ -135,25 +123,7 @@ def _git(clone: Path, *arguments: str) -> str:
     return done.stdout.strip("\n")
 
 
-def write_archive(path: Path, root: Path, names: Iterable[str], *, epoch: int) -> None:
-    """Write a ``.tar.gz`` with files of a tree, sorted, owned by nobody in particular."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name in sorted({file for given in names for file in _files(root, given)}):
-            data = (root / name).read_bytes()
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mtime = len(data), epoch
-            entry.mode = _EXECUTABLE if (root / name).stat().st_mode & 0o100 else _PLAIN
-            archive.addfile(entry, io.BytesIO(data))
-    with path.open("wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=epoch) as packed:
-        packed.write(content.getvalue())
-
-
-def _files(root: Path, name: str) -> Iterator[str]:
-    path = root / name
-    if path.is_file():
-        yield name
-    elif path.is_dir():
-        yield from (file.relative_to(root).as_posix() for file in path.rglob("*") if file.is_file())
-    else:
-        raise ReleaseError(f"{name} does not exist in the source: an image cannot be built from it")
+def write_archive(path: Path, clone: Path, commit: str, names: Iterable[str]) -> None:
+    """Write a ``.tar.gz`` with files and folders of a commit, which always has the same bytes."""
+    out = f"--output={path}"
+    _git(clone, "-c", "tar.umask=0022", "archive", "--format=tar.gz", out, commit, "--", *names)

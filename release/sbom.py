@@ -13,7 +13,7 @@ import re
 import tomllib
 import uuid
 import zipfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -27,7 +27,7 @@ from release.project import ReleaseError, normalized
 from sandbox.jars import ensure_jars
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from release.project import Project
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _PIN: Final = re.compile(r"([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)?$")
 _MAVEN_DATA: Final = re.compile(r"META-INF/maven/.+/pom\.properties")
 _GROUPS_FILE: Final = Path(__file__).with_name("jar_groups.toml")
-_SELF: Final = "evenlag (pyproject.toml)"
 SPEC_VERSION: Final = "1.6"
 _NAMESPACE: Final = uuid.UUID("0d6a3c5e-6a0c-4f6e-9c2e-5b7c6c3d1e77")
 FOLDER: Final = "sbom"
@@ -74,11 +73,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A line of a lock.
-
-    parents: Who asks for it, by normalized name; ``evenlag`` for a direct requirement. Empty in a lock
-        without annotations.
-    """
+    """A line of a lock; its parents ask for it, ``evenlag`` for a direct requirement."""
 
     name: str
     version: str
@@ -93,38 +88,19 @@ class Pin:
 
 
 def read_lock(text: str) -> tuple[Pin, ...]:
-    """Read a lock that uv wrote.
-
-    Returns in the order of the lock. A package may have two versions, under conditions that exclude each
-    other.
-    """
+    """Read a lock that uv wrote; a package may have two versions, under exclusive conditions."""
     found = []
     for block in re.split(r"\n(?=[^\s#])", text):
-        lines = block.splitlines()
-        match = _PIN.match(lines[0]) if lines else None
+        match = _PIN.match(block.partition("\n")[0])
         if match is None:
             continue
         hashes = tuple(sorted(re.findall(r"sha256:([0-9a-f]{64})", block)))
         if not hashes:
             raise ReleaseError(f"the lock has no hash of {match[1]}: run make lock")
-        found.append(Pin(normalized(match[1]), match[2], match[3], hashes, frozenset(_parents(lines[1:]))))
+        # "# via NAME", or one line for each name below "# via"; evenlag itself is "evenlag (pyproject.toml)".
+        parents = {normalized(name) for name in re.findall(r"^ +# +(?:via +)?(\S+)", block, re.MULTILINE)}
+        found.append(Pin(normalized(match[1]), match[2], match[3], hashes, frozenset(parents - {"via"})))
     return tuple(found)
-
-
-def _parents(lines: Iterable[str]) -> Iterator[str]:
-    is_via = False
-    for line in lines:
-        comment = line.strip()
-        if comment.startswith("# via"):
-            is_via, comment = True, comment.removeprefix("# via").strip()
-        elif is_via and comment.startswith("#"):
-            comment = comment.removeprefix("#").strip()
-        else:
-            continue
-        if comment == _SELF:
-            yield "evenlag"
-        elif comment:
-            yield normalized(comment.partition(" ")[0])
 
 
 def closure(pins: Iterable[Pin], roots: Iterable[str]) -> tuple[Pin, ...]:
@@ -136,41 +112,10 @@ def closure(pins: Iterable[Pin], roots: Iterable[str]) -> tuple[Pin, ...]:
     return tuple(pin for pin in pins if pin.name in needed)
 
 
-def package_components(
-    pins: Iterable[Pin], graph: Iterable[Pin], licences: Mapping[str, str]
-) -> list[Component]:
-    """Return the packages of a lock.
-
-    licences: SPDX expressions by normalized name.
-    """
-    pins = tuple(pins)
-    listed = {pin.purl for pin in pins}
-    children: dict[str, set[str]] = {}
-    for pin in graph:
-        for parent in pin.parents:
-            children.setdefault(parent, set()).add(pin.purl)
-    return [
-        Component(
-            kind="library",
-            name=pin.name,
-            version=pin.version,
-            purl=pin.purl,
-            sha256=pin.sha256,
-            licence=licences.get(pin.name),
-            requires=tuple(sorted(children.get(pin.name, set()) & listed)),
-            condition=pin.condition,
-        )
-        for pin in pins
-    ]
-
-
 def jar_components(
     hash_list: str, folder: str, licences: Mapping[str, str], cache: Path | None = None
 ) -> list[Component]:
-    """Return the jars of a list with their SHA-256, as :mod:`sandbox.jars` has it.
-
-    licences: SPDX expressions by ``group:artifact``.
-    """
+    """Return the jars of a list with their SHA-256, as :mod:`sandbox.jars` has it."""
     found = []
     for line in hash_list.splitlines():
         digest, _, path = line.partition("  ")
@@ -181,17 +126,8 @@ def jar_components(
         if match is None:
             raise ReleaseError(f"{path} is not named GROUP_ARTIFACT-VERSION.jar")
         own = (group, match[1], match[2])
-        found.append(
-            Component(
-                kind="library",
-                name=match[1],
-                version=match[2],
-                purl=_maven_purl(*own),
-                sha256=(digest,),
-                licence=licences.get(f"{group}:{match[1]}"),
-                parts=_shaded(_maven_data(cache / path) - {own}) if cache else (),
-            )
-        )
+        licence, parts = licences.get(f"{group}:{match[1]}"), _shaded(cache / path, own) if cache else ()
+        found.append(_jar(*own, sha256=(digest,), licence=licence, parts=parts))
     return found
 
 
@@ -212,30 +148,31 @@ def jars_inside(folder: Path) -> tuple[Component, ...]:
 
 def jar_inside(path: Path) -> Component | None:
     """Return a jar with what its Maven data say is shaded into it; None if it is not identified."""
-    shaded = _maven_data(path)
     # Names with a classifier continue after the version.
-    fitting = [one for one in shaded if f"{path.stem}-".startswith(f"{one[1]}-{one[2]}-")]
+    fitting = [one for one in _maven_data(path) if f"{path.stem}-".startswith(f"{one[1]}-{one[2]}-")]
+    named = re.match(r"(.+?)-(\d[\w.+-]*)$", path.stem)
     if fitting:
-        group, name, version = max(fitting, key=lambda one: len(f"{one[1]}-{one[2]}"))
+        own = max(fitting, key=lambda one: len(f"{one[1]}-{one[2]}"))
+    elif named and named[1] in _groups():
+        own = (_groups()[named[1]], named[1], named[2])
     else:
-        match = re.match(r"(.+?)-(\d[\w.+-]*)$", path.stem)
-        if match is None or match[1] not in _groups():
-            return None
-        group, name, version = _groups()[match[1]], match[1], match[2]
-    classifier = path.stem[len(f"{name}-{version}-") :]
-    purl = _maven_purl(group, name, version) + (f"?classifier={classifier}" if classifier else "")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Component(
-        "library", name, version, purl, (digest,), parts=_shaded(shaded - {(group, name, version)})
-    )
+        return None
+    classifier = path.stem[len(f"{own[1]}-{own[2]}-") :]
+    qualifier = f"?classifier={classifier}" if classifier else ""
+    return _jar(*own, qualifier=qualifier, sha256=(_sha256(path),), parts=_shaded(path, own))
 
 
-def _shaded(projects: Iterable[tuple[str, str, str]]) -> tuple[Component, ...]:
-    return tuple(Component("library", one[1], one[2], _maven_purl(*one)) for one in sorted(projects))
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _maven_purl(group: str, name: str, version: str) -> str:
-    return f"pkg:maven/{group}/{name}@{quote(version, safe='.-')}"
+def _jar(group: str, name: str, version: str, *, qualifier: str = "", **more: Any) -> Component:
+    purl = f"pkg:maven/{group}/{name}@{quote(version, safe='.-')}{qualifier}"
+    return Component("library", name, version, purl, **more)
+
+
+def _shaded(path: Path, own: tuple[str, str, str]) -> tuple[Component, ...]:
+    return tuple(_jar(*project) for project in sorted(_maven_data(path) - {own}))
 
 
 @cache
@@ -287,18 +224,8 @@ def image_components(dockerfile: str) -> list[Component]:
     return found
 
 
-def file_component(path: Path, *, version: str, licence: str) -> Component:
-    """Return a file of the release itself."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Component("file", path.name, version, f"pkg:generic/{path.name}@{version}", (digest,), licence)
-
-
 def make_sbom(subject: Component, components: Iterable[Component], *, epoch: int) -> str:
-    """Return the bill of materials of one thing that is released.
-
-    Returns JSON, sorted by package URL.
-    epoch: Time of the source, in seconds since 1970.
-    """
+    """Return the bill of materials of one thing that is released, JSON sorted by package URL."""
     listed = {one.purl: one for one in sorted(components, key=lambda one: one.purl)}
     needed = {purl for one in listed.values() for purl in one.requires}
     direct = [purl for purl in listed if purl not in needed]
@@ -337,7 +264,7 @@ def _component(one: Component, *, within: str = "") -> dict[str, Any]:
     if one.version is not None:
         found["version"] = one.version
     if len(one.sha256) == 1:
-        found["hashes"] = _hashes(one.sha256[0])
+        found["hashes"] = [{"alg": "SHA-256", "content": one.sha256[0]}]
     if one.licence is not None:
         found["licenses"] = [{"expression": one.licence}]
     # `hashes` are of one file. A package has one for each platform, and any of them may be installed.
@@ -352,46 +279,29 @@ def _component(one: Component, *, within: str = "") -> dict[str, Any]:
     return found
 
 
-def _hashes(digest: str) -> list[dict[str, str]]:
-    return [{"alg": "SHA-256", "content": digest}]
-
-
 def write_bills(project: Project, folder: Path, *, commit: str, epoch: int) -> None:
-    """Write a bill of materials for each thing that is released, to ``sbom/``.
-
-    commit: The commit, which an image records as its revision.
-    """
+    """Write a bill of materials for each thing that is released, to ``sbom/``."""
     (folder / FOLDER).mkdir()
     version, licence = project.version, project.licence
-    for path in sorted(folder.glob("*.whl")):
-        _write(folder, f"evenlag-{version}-wheel", _wheel(project, path), released_packages(project), epoch)
+
+    def write(name: str, subject: Component, components: Iterable[Component]) -> None:
+        text = make_sbom(subject, components, epoch=epoch)
+        (folder / FOLDER / f"{name}.cdx.json").write_text(text, encoding="utf-8")
+
+    for path in folder.glob("*.whl"):
+        purl = f"pkg:pypi/evenlag@{version}"
+        wheel = Component("application", "evenlag", version, purl, (_sha256(path),), licence)
+        write(f"evenlag-{version}-wheel", wheel, released_packages(project))
     for image in _IMAGE_LOCKS:
-        subject = Component(
-            kind="container",
-            name=f"evenlag-{image}",
-            version=version,
-            purl=f"pkg:docker/evenlag-{image}@{version}",
-            licence=licence,
-            note=f"built from commit {commit}",
-        )
-        _write(
-            folder, f"evenlag-{image}-image-{version}", subject, components_of_image(project, image), epoch
-        )
-    for path in sorted(folder.glob("*.jar")):
-        subject = file_component(path, version=version, licence=licence)
+        name, note = f"evenlag-{image}", f"built from commit {commit}"
+        purl = f"pkg:docker/{name}@{version}"
+        subject = Component("container", name, version, purl, licence=licence, note=note)
+        write(f"{name}-image-{version}", subject, components_of_image(project, image))
+    for path in folder.glob("*.jar"):
+        purl = f"pkg:generic/{path.name}@{version}"
+        jar = Component("file", path.name, version, purl, (_sha256(path),), licence)
         # They are compiled against the broker's and Spark's jars, and contain none of them.
-        _write(folder, path.name.removesuffix(".jar"), subject, (), epoch)
-
-
-def _write(folder: Path, name: str, subject: Component, components: Iterable[Component], epoch: int) -> None:
-    text = make_sbom(subject, components, epoch=epoch)
-    (folder / FOLDER / f"{name}.cdx.json").write_text(text, encoding="utf-8")
-
-
-def _wheel(project: Project, path: Path) -> Component:
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    purl = f"pkg:pypi/evenlag@{project.version}"
-    return Component("application", "evenlag", project.version, purl, (digest,), project.licence)
+        write(path.stem, jar, ())
 
 
 def locked(project: Project) -> tuple[Pin, ...]:
@@ -430,10 +340,22 @@ def all_components(project: Project) -> list[Component]:
 
 
 def _packages(pins: tuple[Pin, ...], graph: tuple[Pin, ...]) -> list[Component]:
+    """Return the packages of a lock; `graph` says what needs them."""
     licences = package_licences({pin.name for pin in pins})
+    listed = {pin.purl for pin in pins}
     return [
-        replace(one, parts=spark_jars(str(one.version))) if one.name == "pyspark" else one
-        for one in package_components(pins, graph, licences)
+        Component(
+            kind="library",
+            name=pin.name,
+            version=pin.version,
+            purl=pin.purl,
+            sha256=pin.sha256,
+            licence=licences.get(pin.name),
+            requires=tuple(sorted({one.purl for one in graph if pin.name in one.parents} & listed)),
+            condition=pin.condition,
+            parts=spark_jars(pin.version) if pin.name == "pyspark" else (),
+        )
+        for pin in pins
     ]
 
 

@@ -31,20 +31,14 @@ _LEVEL: Final = "    "
 
 
 def rewrite_links(text: str, source: str) -> str:
-    """Let the links of a page lead to the same pages on the site.
-
-    Returns the page; a link to a file that the site does not have is its text alone.
-    """
+    """Let links lead to the same pages on the site; one to a file that it does not have is its text alone."""
     parts = re.split(r"(?m)(^\s*(?:`{3,}|~{3,})[^\n]*\n.*?^\s*(?:`{3,}|~{3,})\s*?$)", text, flags=re.DOTALL)
     # Every second part is a block of code.
     return "".join(part if number % 2 else _rewrite(part, source) for number, part in enumerate(parts))
 
 
 def site_path(file: str) -> str | None:
-    """Return where the site has a file of the repository.
-
-    Returns path below the site's pages; None if the site does not have it.
-    """
+    """Return where the site has a file of the repository, below its pages; None if it does not have it."""
     if file in PROJECT_PAGES:
         return PROJECT_PAGES[file]
     if file == "README.md":
@@ -85,11 +79,7 @@ def _rewrite(text: str, source: str) -> str:
 
 
 def to_python_markdown(text: str) -> str:
-    """Rewrite the lists of a page.
-
-    Returns the same page, its lists indented by four spaces a level, each after a blank line.
-    text: A page in GitHub's Markdown, its lists indented by the width of their markers.
-    """
+    """Indent the lists of a page by four spaces a level, each after a blank line."""
     return "\n".join(_lines(text.splitlines())) + "\n"
 
 

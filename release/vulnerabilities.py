@@ -1,8 +1,7 @@
 """Known vulnerabilities of what is locked, from a copy of the OSV database: no request leaves this machine.
 
-The database of an ecosystem is an archive of JSON files (``Maven/all.zip`` as the database has it, or
-``Maven.zip``), or a folder of them: https://google.github.io/osv.dev/data/. The format:
-https://ossf.github.io/osv-schema/.
+The database of an ecosystem is an archive of JSON files, ``Maven/all.zip``: https://google.github.io/osv.dev/data/.
+The format: https://ossf.github.io/osv-schema/.
 """
 
 from __future__ import annotations
@@ -41,12 +40,7 @@ _LETTERS: Final = {"a": "alpha", "b": "beta", "m": "milestone"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A component with a known vulnerability.
-
-    advisory: The id in the database.
-    aliases: Other ids of it, e.g. the CVE.
-    fixed: The versions that fix it.
-    """
+    """A component with a known vulnerability: its id in the database, aliases (the CVE), and its fixes."""
 
     component: str
     version: str
@@ -63,10 +57,7 @@ class Finding:
 
 
 def find_vulnerabilities(components: Iterable[Component], database: Path, today: date) -> list[Finding]:
-    """Return the known vulnerabilities of packages and jars.
-
-    today: The day: a database without an advisory of the last 30 days is refused.
-    """
+    """Return the known vulnerabilities; a database without an advisory of the last 30 days is refused."""
     wanted: dict[str, dict[str, set[str]]] = {}
     for ecosystem, name, version in coordinates(components):
         wanted.setdefault(ecosystem, {}).setdefault(name, set()).add(version)
@@ -93,27 +84,21 @@ def coordinates(components: Iterable[Component]) -> Iterator[tuple[str, str, str
 
 
 def _advisory_fields(advisory: Mapping[str, Any], affected: Mapping[str, Any]) -> tuple[Any, ...]:
-    fixed = {
-        str(event["fixed"])
-        for one in affected.get("ranges", ())
-        if one.get("type") != "GIT"
-        for event in one.get("events", ())
-        if "fixed" in event
-    }
+    fixed = {str(event["fixed"]) for events in _ranges(affected) for event in events if "fixed" in event}
     return tuple(sorted(advisory.get("aliases", ()))), str(advisory.get("summary", "")), tuple(sorted(fixed))
 
 
+def _ranges(affected: Mapping[str, Any]) -> Iterator[list[Mapping[str, str]]]:
+    """Yield the events of each range of versions; commits of Git are none."""
+    for one in affected.get("ranges", ()):
+        if one.get("type") in {"ECOSYSTEM", "SEMVER"}:
+            yield one.get("events", [])
+
+
 def _advisories(database: Path, ecosystem: str) -> Iterator[dict[str, Any]]:
-    folder, archive = database / ecosystem, database / f"{ecosystem}.zip"
     try:
-        if (folder / "all.zip").is_file():
-            archive = folder / "all.zip"
-        elif folder.is_dir():
-            for path in sorted(folder.glob("*.json")):
-                yield json.loads(path.read_bytes())
-            return
-        with zipfile.ZipFile(archive) as opened:
-            for name in sorted(opened.namelist()):
+        with zipfile.ZipFile(database / ecosystem / "all.zip") as opened:
+            for name in opened.namelist():
                 if name.endswith(".json"):
                     yield json.loads(opened.read(name))
     except (OSError, zipfile.BadZipFile, ValueError) as error:
@@ -148,12 +133,8 @@ def _name_of(affected: Mapping[str, Any], ecosystem: str) -> str:
 
 
 def _is_affected(version: str, affected: Mapping[str, Any], ecosystem: str) -> bool:
-    if version in affected.get("versions", ()):
-        return True
-    return any(
-        _is_in_range(version, one.get("events", ()), ecosystem)
-        for one in affected.get("ranges", ())
-        if one.get("type") in {"ECOSYSTEM", "SEMVER"}
+    return version in affected.get("versions", ()) or any(
+        _is_in_range(version, events, ecosystem) for events in _ranges(affected)
     )
 
 
@@ -177,15 +158,7 @@ def _is_in_range(version: str, events: Iterable[Mapping[str, str]], ecosystem: s
 
 
 def order(version: str, ecosystem: str) -> Any:
-    """Return what versions of an ecosystem are compared by.
-
-    Examples
-    --------
-    >>> order("1.10", "PyPI") > order("1.9", "PyPI")
-    True
-    >>> order("2.0-rc1", "Maven") < order("2.0", "Maven") < order("2.0.1", "Maven")
-    True
-    """
+    """Return what versions of an ecosystem are compared by."""
     if ecosystem == "PyPI":
         try:
             return (Version(version),)
@@ -195,10 +168,7 @@ def order(version: str, ecosystem: str) -> Any:
 
 
 def _maven_tokens(version: str) -> list[tuple[str, int | str]]:
-    """Split a version into separators and numbers or words, without what Maven ignores.
-
-    As https://maven.apache.org/pom.html#Version_Order_Specification says.
-    """
+    """Split a version as https://maven.apache.org/pom.html#Version_Order_Specification says."""
     text = re.sub(r"(?<![a-z])[abm](?=\d)", lambda found: _LETTERS[found[0]], version.lower())
     text = re.sub(r"(?<=\d)(?=[^\d.-])|(?<=[^\d.-])(?=\d)", "-", text)
     tokens: list[tuple[str, int | str]] = []
@@ -237,12 +207,7 @@ def _rank(separator: str, value: int | str) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """Findings that a release may have.
-
-    component, version: What they are about; another version is looked at again.
-    advisories: Their ids or aliases.
-    until: The last day.
-    """
+    """Findings of one version that a release may have until a day, by their ids or aliases."""
 
     component: str
     version: str

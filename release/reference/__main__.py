@@ -6,11 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from release.project import ROOT
-from release.reference.assignors import render_assignors
 from release.reference.command import render_command
-from release.reference.errors import render_errors
+from release.reference.pages import render_assignors, render_errors, render_records
 from release.reference.policy import render_policy
-from release.reference.records import render_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,11 +33,7 @@ def outdated() -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the pages that are outdated.
-
-    Returns 0; with ``--check`` 1 if a page is outdated.
-    argv: Arguments; those of this process when None.
-    """
+    """Write the pages that are outdated; with ``--check`` return 1 if there are any."""
     arguments = sys.argv[1:] if argv is None else argv
     names = outdated()
     for name in names:

@@ -12,10 +12,7 @@ COMMAND: Final = "python -m release.reference"
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Render a table.
-
-    Returns markdown without a newline at its end.
-    """
+    """Return a table without a newline at its end."""
     heads = list(header)
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(cell(text) for text in line)} |" for line in lines)
@@ -27,9 +24,6 @@ def cell(text: str) -> str:
 
 
 def page(title: str, source: str, parts: Iterable[str]) -> str:
-    """Join the parts of a page.
-
-    Returns markdown with a newline at its end.
-    """
+    """Join the parts of a page; it ends with a newline."""
     origin = f"*Generated from {source} by `{COMMAND}`.*"
     return "\n\n".join([f"# {title}", *(part.strip("\n") for part in parts), origin]) + "\n"

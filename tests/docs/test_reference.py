@@ -22,8 +22,7 @@ from evenlag.enums import (
 from evenlag.monitoring.alerts import KINDS
 from evenlag.policy.settings import Policy
 from release.reference.__main__ import PAGES, main
-from release.reference.assignors import render_assignors, replace_table
-from release.reference.records import render_records
+from release.reference.pages import render_assignors, render_records, replace_table
 from tests.support.pages.markdown import ROOT, Page, cells
 
 if TYPE_CHECKING:

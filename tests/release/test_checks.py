@@ -183,9 +183,10 @@ def test_some_versions_of_jars_are_the_same(same: list[str]) -> None:
 
 def test_a_database_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     lib = component("pypi", "lib", "1.0")
-    with pytest.raises(ReleaseError, match=r"database of PyPI cannot be read from .*PyPI\.zip"):
+    with pytest.raises(ReleaseError, match=r"database of PyPI cannot be read from .*PyPI/all\.zip"):
         find_vulnerabilities([lib], tmp_path, TODAY)
-    (tmp_path / "PyPI.zip").write_bytes(b"no archive")
+    (tmp_path / "PyPI").mkdir()
+    (tmp_path / "PyPI" / "all.zip").write_bytes(b"no archive")
     with pytest.raises(ReleaseError, match="not a zip file"):
         find_vulnerabilities([lib], tmp_path, TODAY)
 
@@ -196,7 +197,7 @@ def test_a_database_that_is_old_or_empty_is_no_answer(tmp_path: Path) -> None:
     old = TODAY - timedelta(days=31)
     with pytest.raises(ReleaseError, match=f"of PyPI in .* its newest advisory is of {old}; get it again"):
         find_vulnerabilities([lib], database(tmp_path, newest=old), TODAY)
-    (tmp_path / "PyPI" / "all.zip").unlink()
+    zipfile.ZipFile(tmp_path / "PyPI" / "all.zip", "w").close()
     with pytest.raises(ReleaseError, match="its newest advisory is of no day"):
         find_vulnerabilities([lib], tmp_path, TODAY)
 

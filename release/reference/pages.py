@@ -1,13 +1,49 @@
-"""The page of errors, from the classes that jobs and commands raise."""
+"""The small pages: the table of assignors, the errors that are raised, and the index of decision records."""
 
 from __future__ import annotations
 
 import inspect
-from typing import Final
+import re
+from typing import TYPE_CHECKING, Final
 
+from assignor_core.assignors import COOPERATIVE, assignor_classes
 from evenlag import errors
 from evenlag.errors import JobError
-from release.reference.form import page, table
+from release.project import ROOT
+from release.reference.form import COMMAND, page, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from assignor_core.assignors import Assignor
+
+_BEGIN: Final = f"<!-- assignors: written by {COMMAND} -->"
+_END: Final = "<!-- end of assignors -->"
+
+
+def render_assignors() -> str:
+    """Return the page of assignors with its table replaced."""
+    return replace_table((ROOT / "docs" / "assignors.md").read_text(encoding="utf-8"))
+
+
+def replace_table(text: str) -> str:
+    """Return a page with the table between the two comments replaced; `ValueError` without the comments."""
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not begin or not end:
+        raise ValueError(f"the page has no table between {_BEGIN} and {_END}")
+    rows = table(("name", "result", "parameters", "uses", "protocol"), map(_row, assignor_classes()))
+    return f"{before}{_BEGIN}\n\n{rows}\n\n{_END}{after}"
+
+
+def _row(assignor: type[Assignor]) -> tuple[str, ...]:
+    summary = (assignor.__doc__ or "").strip().splitlines()[0].removesuffix(".")
+    names = ", ".join(f"`{parameter.name}`" for parameter in assignor.parameters)
+    uses = "load" if assignor.uses_load else "lag" if assignor.uses_lag else ""
+    protocol = "cooperative" if COOPERATIVE in assignor.protocols else "eager"
+    return f"`{assignor.name}`", summary, names, uses, protocol
+
 
 _MEANINGS: Final = {
     1: "failure: read the message. `evenlag doctor`: a check failed; `evenlag plans approve`: approved, but "
@@ -71,3 +107,24 @@ def render_errors() -> str:
 def _when(error: type[JobError]) -> str:
     first = " ".join(inspect.cleandoc(error.__doc__ or "").split("\n\n")[0].split())
     return first.removeprefix("Raised ").removesuffix(".")
+
+
+_RECORDS: Final = """\
+Each record is one decision that a newcomer would question: its context, what was decided, and what follows.
+Records of decisions that no longer hold are deleted; git keeps them
+([ADR 1](0001-record-architecture-decisions.md))."""
+
+
+def render_records(folder: Path = ROOT / "docs" / "adr") -> str:
+    """Return the index in Markdown: number and title of each record, the newest first."""
+    return page(
+        "Decision records", "the records", [_RECORDS, table(("number", "decision"), _record_rows(folder))]
+    )
+
+
+def _record_rows(folder: Path) -> Iterator[list[str]]:
+    for path in sorted(folder.glob("[0-9]*.md"), reverse=True):
+        title = re.match(r"# (\d+)\. (.+)", path.read_text(encoding="utf-8"))
+        if title is None:
+            raise ValueError(f"{path.name}: a record begins with its number and title")
+        yield [title[1], f"[{title[2]}]({path.name})"]
