@@ -12,7 +12,6 @@ from spark_jobs.steps.audit_ownership import audit_assignments
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
@@ -44,13 +43,8 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
     return JobWork(f"evenlag audit {arguments.cluster}", run, lake=root)
 
 
-_JOB: Final = Job("spark_jobs.audit", __doc__, _add_arguments, _prepare, lambda _: "audit")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Audit a cluster from the command line and return the exit code."""
-    return run_job(_JOB, argv)
+JOB: Final = Job("spark_jobs.audit", __doc__, _add_arguments, _prepare, lambda _: "audit")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_job(JOB))

@@ -79,10 +79,7 @@ _SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
 
 
 class ConnectService:
-    """The Connect service that runs in a session's JVM.
-
-    spark: A classic session whose JVM has the plug-in of Spark Connect.
-    """
+    """The Connect service in the JVM of a classic session with Spark Connect's plug-in."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm, self._session = java_objects(spark)
@@ -102,10 +99,7 @@ class ConnectService:
         return {str(found.apply(number).sessionId()) for number in range(found.length())}
 
     def drop_orphaned_caches(self) -> int:
-        """Uncache the DataFrames that sessions have cached which have ended since.
-
-        Spark keeps them: the end of a session uncaches nothing, and a client that was killed cannot.
-        """
+        """Uncache what sessions that have ended had cached: Spark keeps it, and a killed client cannot."""
         manager = self._session.sharedState().cacheManager()
         if manager.isEmpty():
             return 0
@@ -138,11 +132,7 @@ def _owner(entry: Any) -> str | None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the server, or check one, from the command line.
-
-    Returns 0 after SIGTERM, Ctrl-C or a successful check; else the exit code of the error.
-    argv: Arguments; those of this process when None.
-    """
+    """Run the server, or check one: 0 after SIGTERM, Ctrl-C or a successful check, else the error's code."""
     arguments = _parser().parse_args(argv)
     set_up_logging()
     try:

@@ -16,7 +16,6 @@ from spark_jobs.runtime.entry_point import Job, JobWork, moment_argument, run_jo
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
@@ -39,8 +38,7 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
 
     def run(spark: SparkSession, progress: ReportProgress) -> dict[str, Any]:
         # Not before the JVM starts.
-        from spark_jobs.steps.decide import run_decide
-        from spark_jobs.steps.observe import run_observe
+        from spark_jobs.steps.cycle_steps import run_decide, run_observe
 
         run_step = {CycleStep.OBSERVE: run_observe, CycleStep.DECIDE: run_decide}
         summaries = {}
@@ -49,20 +47,11 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
                 summaries[step] = run_step[step](spark, loaded, cluster, slot, run_id, progress)
         return summaries
 
-    return JobWork(f"evenlag {_step(arguments)} {cluster}", run, lake=loaded.policy.lake)
+    return JobWork(f"evenlag {JOB.step(arguments)} {cluster}", run, lake=loaded.policy.lake)
 
 
-def _step(arguments: argparse.Namespace) -> str:
-    return "+".join(arguments.steps)
-
-
-_JOB: Final = Job("spark_jobs.cycle", __doc__, _add_arguments, _prepare, _step)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run steps of a cycle from the command line and return the exit code."""
-    return run_job(_JOB, argv)
+JOB: Final = Job("spark_jobs.cycle", __doc__, _add_arguments, _prepare, lambda given: "+".join(given.steps))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_job(JOB))

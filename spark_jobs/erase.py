@@ -1,23 +1,133 @@
-"""Erase a group or a member from every table of a lake, for an erasure request."""
+"""Erase a group or a member from every table of a lake, for an erasure request, partition by partition.
+
+Each partition of a table is one commit, by the table's own writer; only partitions with the name are changed.
+So a run that was killed is continued by the next, and a second run finds nothing. Replaced files leave the
+disk with VACUUM.
+"""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.lake.upkeep.erasure import Erasure
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
+from evenlag.lake.tables import MEMBERSHIPS, TABLES
+from evenlag.lake.tables.month_partitions import end_of_part
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep.erasure import ERASED, Erasure
+from evenlag.logging_setup import named_logger
 from evenlag.policy.loader import load_policy
-from spark_jobs.maintenance.erasure import erase
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.entry_point import Job, JobWork, run_job
+from spark_jobs.runtime.progress import ReportProgress, no_progress
+from spark_jobs.runtime.sql_text import identifier, part_condition, text_literal
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Collection
+    from datetime import date
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.runtime.progress import ReportProgress
+    from evenlag.lake.tables import Table
+
+_LOG = named_logger("spark_jobs.erase")
+_TARGET_BYTES: Final = 256 * 1024**2
+_MEMBER_NAMES: Final = ("member_id", "group_instance_id", "client_id", "client_host")
+_RETURNED_FIELDS: Final = ("member_id", "next_member_id")
+_MEMBER_FIELDS: Final = (*_MEMBER_NAMES, "subscription", "assignment")
+
+
+def erase(
+    lake: Lake,
+    erasure: Erasure,
+    *,
+    clusters: Collection[str] | None = None,
+    is_dry_run: bool = False,
+    progress: ReportProgress = no_progress,
+) -> dict[str, int]:
+    """Erase a group or a member; returns how many rows of a table were changed, in a dry run would be."""
+    reader, counts = LakeReader(lake.paths.root), dict[str, int]()
+    tables = [table for table in TABLES.values() if erasure.applies_to(table)]
+    for number, table in enumerate(tables):
+        progress(f"erase: {table.name}", number, len(tables))
+        files = read_table_files(reader, table)
+        for cluster, start in files.by_part if files is not None else ():
+            if clusters is not None and cluster not in clusters:
+                continue
+            num, days = _find(reader, table, erasure, (cluster, start))
+            if days is None:
+                continue
+            counts[table.name] = counts.get(table.name, 0) + num
+            if is_dry_run:
+                continue
+            if table.writer == "direct":
+                change = partial(erasure.erase, table=table)
+                DirectUpkeep(lake.paths.root, table).rewrite(cluster, days, _TARGET_BYTES, change)
+            else:
+                _erase_by_spark(lake, table, erasure, (cluster, start))
+            _LOG.info("erased %d rows of %s of %s from %s on", num, table.name, cluster, start)
+    return counts
+
+
+def _find(
+    reader: LakeReader, table: Table, erasure: Erasure, part: tuple[str, date]
+) -> tuple[int, tuple[date, date] | None]:
+    """Return the number of rows of a partition that have the name, and their first and last day."""
+    import pyarrow.compute as pc
+
+    cluster, start = part
+    filters = [("cluster", "=", cluster), ("day", ">=", start), ("day", "<=", end_of_part(table, start))]
+    num, first, last = 0, None, None
+    for batch in reader.stream(table, filters):
+        found = erasure.count(batch, table)
+        if found:
+            bounds = pc.min_max(batch["day"]).as_py()
+            num += found
+            first = bounds["min"] if first is None else min(first, bounds["min"])
+            last = bounds["max"] if last is None else max(last, bounds["max"])
+    return num, None if first is None or last is None else (first, last)
+
+
+def _erase_by_spark(lake: Lake, table: Table, erasure: Erasure, part: tuple[str, date]) -> None:
+    where = part_condition(table, *part)
+    if (column := erasure.row_column(table)) is not None:
+        lake.delete(table, f"{where} AND {identifier(column)} = {text_literal(erasure.name)}")
+    changes, conditions = {}, []
+    for one in erasure.columns(table):
+        if table == MEMBERSHIPS and one == "members":
+            changes[one] = _members(erasure)
+            named = " OR ".join(_has(f"m.{field}", erasure) for field in _MEMBER_NAMES)
+            conditions.append(f"exists(members, m -> {named})")
+        elif one == "returned":
+            pair = (f"'{field}', {_replaced(f'm.{field}', erasure)}" for field in _RETURNED_FIELDS)
+            changes[one] = f"transform(returned, m -> named_struct({', '.join(pair)}))"
+            named = " OR ".join(_has(f"m.{field}", erasure) for field in _RETURNED_FIELDS)
+            conditions.append(f"coalesce(exists(returned, m -> {named}), false)")
+        else:
+            changes[one] = _replaced(identifier(one), erasure)
+            conditions.append(_has(identifier(one), erasure))
+    if changes:
+        values = ", ".join(f"{identifier(one)} = {value}" for one, value in changes.items())
+        lake.update(table, values, f"{where} AND ({' OR '.join(conditions)})")
+
+
+def _has(column: str, erasure: Erasure) -> str:
+    return f"coalesce({column} RLIKE {text_literal(erasure.pattern)}, false)"
+
+
+def _replaced(column: str, erasure: Erasure) -> str:
+    return f"regexp_replace({column}, {text_literal(erasure.pattern)}, {text_literal(ERASED)})"
+
+
+def _members(erasure: Erasure) -> str:
+    fields = ", ".join(
+        f"'{field}', {_replaced(f'm.{field}', erasure) if field in _MEMBER_NAMES else f'm.{field}'}"
+        for field in _MEMBER_FIELDS
+    )
+    return f"transform(members, m -> named_struct({fields}))"
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,13 +156,8 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
     return JobWork("evenlag erasure", run, is_large=True, lake=loaded.policy.lake)
 
 
-_JOB: Final = Job("spark_jobs.erase", __doc__, _add_arguments, _prepare, lambda _: "erasure")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Erase a group or a member from the command line and return the exit code."""
-    return run_job(_JOB, argv)
+JOB: Final = Job("spark_jobs.erase", __doc__, _add_arguments, _prepare, lambda _: "erasure")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_job(JOB))

@@ -28,12 +28,11 @@ from evenlag.redaction import redact
 from evenlag.slot_clock import SlotClock
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, run_job
 from spark_jobs.runtime.session import WarmSession, quiet_log
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from evenlag.job_events import JobEvent
     from evenlag.policy.loader import LoadedPolicy
@@ -50,28 +49,18 @@ _MAX_LOG_BYTES: Final = 16 * 1024 * 1024
 
 
 class WatchedPolicy:
-    """The policy file, read again when it has changed.
+    """The policy file, read again when it has changed, with the cluster that it must contain.
 
-    config: The file; None as for :func:`evenlag.policy.loader.find_policy_path`.
-    cluster: The cluster that the policy must contain.
+    loaded: The policy, if there is no `error` in the file.
     """
+
+    loaded: LoadedPolicy
+    error: PolicyError | None
 
     def __init__(self, config: str | None, cluster: str) -> None:
         self._path, self._cluster = find_policy_path(config), cluster
         self._signature: tuple[int, int, int] | None = None
         self._read()
-
-    @property
-    def error(self) -> PolicyError | None:
-        """The mistake in the file; None when the policy is valid."""
-        return self._found if isinstance(self._found, PolicyError) else None
-
-    @property
-    def loaded(self) -> LoadedPolicy:
-        """The policy."""
-        if isinstance(self._found, PolicyError):
-            raise self._found
-        return self._found
 
     def refresh(self) -> bool:
         """Read the file again if it has changed."""
@@ -83,12 +72,12 @@ class WatchedPolicy:
     def _read(self) -> None:
         # Signed before it is read: a change while it is read is noticed by the next call.
         self._signature = self._sign()
-        self._found: LoadedPolicy | PolicyError
+        self.error = None
         try:
-            self._found = load_policy(self._path)
-            self._found.cluster_settings(self._cluster)
+            self.loaded = load_policy(self._path)
+            self.loaded.cluster_settings(self._cluster)
         except PolicyError as error:
-            self._found = error
+            self.error = error
 
     def _sign(self) -> tuple[int, int, int] | None:
         try:
@@ -100,13 +89,7 @@ class WatchedPolicy:
 
 @dataclass(slots=True)
 class Watch:
-    """Runs the cycles.
-
-    cluster: The cluster's name in the policy.
-    clock: Chooses the slots.
-    publishes: Whether cycles publish.
-    send: Receives the events.
-    """
+    """Runs the cycles, and sends their events."""
 
     cluster: str
     policy: WatchedPolicy
@@ -235,13 +218,8 @@ def _send(events: EventChannel, app_name: str, event: JobEvent) -> None:
             _LOG.warning("%s", event.message)
 
 
-_JOB: Final = Job("spark_jobs.watch", __doc__, _add_arguments, _prepare, lambda _: "watch")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run cycles until interrupted and return the exit code."""
-    return run_job(_JOB, argv)
+JOB: Final = Job("spark_jobs.watch", __doc__, _add_arguments, _prepare, lambda _: "watch")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_job(JOB))

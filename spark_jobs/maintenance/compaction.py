@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from evenlag.lake.tables import SNAPSHOT_TABLES, TABLES
 from evenlag.lake.tables.month_partitions import end_of_part
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
-from spark_jobs.maintenance.orphans import markers, unfinished_snapshots
+from spark_jobs.maintenance.retention import markers, unfinished_snapshots
 from spark_jobs.runtime.session import temporary_conf
 from spark_jobs.runtime.sql_text import part_condition
 
@@ -110,4 +110,4 @@ def _compact(
     order = "" if column is None or is_open else f" ZORDER BY ({column})"
     statement = f"OPTIMIZE {work.lake.sql_name(table)} WHERE {part_condition(table, *part)}{order}"
     with temporary_conf(spark, _SORTED_CONF | sizes):
-        work.lake.write(table, lambda: spark.sql(statement).collect())
+        work.lake.change(table, statement)

@@ -28,14 +28,10 @@ _LOG = named_logger(__name__)
 class MaintenanceRun:
     """One run of maintenance.
 
-    lake, settings: The tables, and the policy's settings.
     now: Time of the run: days before its UTC day are closed.
     clusters: Clusters to maintain; None for all clusters of the lake.
-    is_dry_run: Whether to log the work only.
     done: Number of finished units of work, by kind.
     left: Work deferred to the next run: another writer was active, or a snapshot is unfinished.
-    failures: Work that failed; a failure does not stop the other work.
-    reader: Reader of the same lake without Spark.
     """
 
     lake: Lake
@@ -61,19 +57,14 @@ class MaintenanceRun:
         return self.now - timedelta(days=days)
 
     def files(self, table: Table) -> TableFiles | None:
-        """Read the log of a table.
-
-        None if the table does not exist yet.
-        """
+        """Read the log of a table; None if the table does not exist yet."""
         return read_table_files(self.reader, table)
 
     def includes(self, cluster: str) -> bool:
         """Return whether the run includes a cluster."""
         return self.clusters is None or cluster in self.clusters
 
-    def closed_parts(
-        self, tables: Collection[Table]
-    ) -> Iterator[tuple[Table, TableFiles, str, date]]:  # a generator: one log in memory at a time
+    def closed_parts(self, tables: Collection[Table]) -> Iterator[tuple[Table, TableFiles, str, date]]:
         """Iterate over the partitions of tables that have files of closed days, each table oldest first."""
         for table in tables:
             files = self.files(table)
@@ -88,10 +79,7 @@ class MaintenanceRun:
         return [file for file in files.by_part.get((cluster, start), ()) if file.last_day < self.today]
 
     def run(self, what: str, kind: str, work: Callable[[], Any], num: int = 1) -> bool:
-        """Run one unit of work; its conflict or failure does not stop the run.
-
-        Returns whether it was done; False in a dry run.
-        """
+        """Run one unit of work, whose conflict or failure does not stop the run; False if it was not done."""
         if self.is_dry_run:
             _LOG.info("would %s", what)
             self.done[kind] += num

@@ -53,10 +53,7 @@ def build_session(
     is_large: bool = False,
     umask: int = OWNER_ONLY,
 ) -> SparkSession:
-    """Build the Spark session, or return the running one.
-
-    is_large: Whether the job processes millions of rows; used on a local master only.
-    """
+    """Build the Spark session, or return the running one."""
     try:
         from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
@@ -109,9 +106,7 @@ def end_session(spark: SparkSession, *, timeout_s: float = _JVM_END_TIMEOUT_S) -
     """End a session after a block, and its JVM if this process started it.
 
     PySpark leaves it to the JVM to detect the end of this process. A caller that waits for this process
-    relies on the end of the JVM too, with its temporary files.
-
-    timeout_s: After so many seconds a JVM that does not end is killed.
+    relies on the end of the JVM too, with its temporary files: one that does not end in time is killed.
     """
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # no public API has the JVM's process
     try:
@@ -173,26 +168,17 @@ def jvm_process(spark: SparkSession) -> subprocess.Popen[bytes] | None:
 
 
 def java_objects(spark: SparkSession) -> tuple[Any, Any]:
-    """Return the JVM of a session as py4j shows it, and the session's Java object.
-
-    For :mod:`spark_jobs.connect_server`, which asks Spark's Connect service for its sessions.
-    """
+    """Return the JVM of a session as py4j shows it, and the session's Java object."""
     session: Any = spark
     return session.sparkContext._jvm, session._jsparkSession  # noqa: SLF001  # no public API
 
 
 def spark_master() -> str:
-    """Return the master of a session that this process starts.
-
-    Returns ``EVENLAG_SPARK_MASTER``, else ``local[*]``.
-    """
+    """Return the master of a session that this process starts."""
     return os.environ.get(MASTER_VARIABLE, "local[*]")
 
 
 def is_under_spark_submit() -> bool:
-    """Whether ``spark-submit`` has started this process and its JVM.
-
-    True when the process has the port of a JVM from ``spark-submit``.
-    """
+    """Whether ``spark-submit`` has started this process and its JVM."""
     # spark-submit passes the port of its JVM to its Python process.
     return "PYSPARK_GATEWAY_PORT" in os.environ

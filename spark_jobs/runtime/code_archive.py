@@ -41,10 +41,7 @@ def ship_code(context: SparkContext) -> None:
 
 
 def code_hash() -> str:
-    """Return the hash of the modules that this process runs, to compare with those of a server.
-
-    Returns SHA-256 in hexadecimal digits.
-    """
+    """Return the hash of the modules that this process runs, to compare with those of a server."""
     digest = hashlib.sha256()
     for name, data in _sources():
         digest.update(f"{name}\0{len(data)}\0".encode())

@@ -88,9 +88,7 @@ def connect(
 ) -> Iterator[SparkSession]:
     """Open a session on a server, and release it after the block.
 
-    url: ``sc://host:port``, with parameters as Spark documents them; a token may also be in
-        ``EVENLAG_SPARK_TOKEN``.
-    is_large: Whether the job processes millions of rows; used if the server's master is local.
+    url: ``sc://host:port``, with parameters as Spark documents them.
     job_identity: The same text for a job and its repeat; None: a session of its own.
     wait_s: How long to wait for a server that does not answer, e.g. because it is just starting.
     """
@@ -125,6 +123,7 @@ class _Server:
 
     def __init__(self, url: str) -> None:
         try:
+            from pyspark.sql.connect import proto
             from pyspark.sql.connect.proto.base_pb2_grpc import SparkConnectServiceStub
         except ImportError as error:
             raise JobError(f"Spark Connect needs pip install 'evenlag[spark]': {error}") from error
@@ -135,7 +134,7 @@ class _Server:
         self.address = str(self._builder.endpoint)
         self._channel = self._builder.toChannel()
         stub: Any = SparkConnectServiceStub
-        self._stub = stub(self._channel)
+        self._stub, self._messages = stub(self._channel), proto
         self._session = ("", "")
 
     def await_answer(self, timeout_s: float) -> None:
@@ -168,14 +167,8 @@ class _Server:
         return str(uuid.uuid4())
 
     def _end_operations(self, session_id: str) -> None:
-        from pyspark.sql.connect import proto
-
-        request = proto.InterruptRequest(
-            session_id=session_id,
-            user_context=self._user_context(),
-            client_type=self._builder.userAgent,
-            interrupt_type=proto.InterruptRequest.INTERRUPT_TYPE_ALL,
-        )
+        kind = self._messages.InterruptRequest
+        request = self._request(kind, session_id, interrupt_type=kind.INTERRUPT_TYPE_ALL)
         found = self._stub.Interrupt(request, timeout=_CONNECT_TIMEOUT_S, wait_for_ready=True, **self._more())
         for operation_id in found.interrupted_ids:
             _LOG.warning("an earlier attempt of this job was still running on %s: interrupted", self.address)
@@ -184,11 +177,8 @@ class _Server:
     def _await_end(self, session_id: str, operation_id: str) -> None:
         """Wait until an interrupted operation has ended: the server then ends its stream of responses."""
         import grpc
-        from pyspark.sql.connect import proto
 
-        request = proto.ReattachExecuteRequest(
-            session_id=session_id, user_context=self._user_context(), operation_id=operation_id
-        )
+        request = self._request(self._messages.ReattachExecuteRequest, session_id, operation_id=operation_id)
         with suppress(grpc.RpcError):
             for _ in self._stub.ReattachExecute(request, timeout=_INTERRUPT_TIMEOUT_S, **self._more()):
                 pass
@@ -221,14 +211,9 @@ class _Server:
 
     def _ask(self, session_id: str, *, on_server: str | None = None, wait_for_ready: bool = False) -> str:
         """Return the id that the server has given to a session; an error if it is not ``on_server``."""
-        from pyspark.sql.connect import proto
-
-        request = proto.ConfigRequest(
-            session_id=session_id,
-            user_context=self._user_context(),
-            client_type=self._builder.userAgent,
-            operation=proto.ConfigRequest.Operation(get=proto.ConfigRequest.Get(keys=[_TIME_ZONE_KEY])),
-        )
+        kind = self._messages.ConfigRequest
+        get = kind.Operation(get=kind.Get(keys=[_TIME_ZONE_KEY]))
+        request = self._request(kind, session_id, operation=get)
         if on_server is not None:
             request.client_observed_server_side_session_id = on_server
         found = self._stub.Config(
@@ -237,24 +222,17 @@ class _Server:
         return str(found.server_side_session_id)
 
     def _release(self, session_id: str) -> None:
-        from pyspark.sql.connect import proto
-
-        request = proto.ReleaseSessionRequest(
-            session_id=session_id,
-            user_context=self._user_context(),
-            client_type=self._builder.userAgent,
-            allow_reconnect=True,
-        )
+        request = self._request(self._messages.ReleaseSessionRequest, session_id, allow_reconnect=True)
         self._stub.ReleaseSession(request, timeout=_CONNECT_TIMEOUT_S, **self._more())
 
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()
 
-    def _user_context(self) -> Any:
-        from pyspark.sql.connect import proto
-
-        return proto.UserContext(user_id=self._builder.userId, user_name=self._builder.userId)
+    def _request(self, kind: Any, session_id: str, **fields: Any) -> Any:
+        user = self._messages.UserContext(user_id=self._builder.userId, user_name=self._builder.userId)
+        client = self._builder.userAgent
+        return kind(session_id=session_id, user_context=user, client_type=client, **fields)
 
     def _more(self) -> dict[str, Any]:
         return {"metadata": self._builder.metadata()}

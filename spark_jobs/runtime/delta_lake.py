@@ -8,7 +8,7 @@ attempt to take it, and count only if its marker follows, which ``deltalake`` wr
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,13 +21,12 @@ from evenlag.lake.schema_evolution import (
     check_types,
     log_types,
     missing_columns,
-    refuse_old_lake,
     refuse_unknown,
 )
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.spark_storage import check_log_store
 from evenlag.lake.table_properties import wanted_properties
-from spark_jobs.runtime.contract_columns import conform, with_month
+from spark_jobs.runtime.frames import conform, with_month
 from spark_jobs.runtime.sql_text import days_condition, identifier
 
 if TYPE_CHECKING:
@@ -38,11 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from evenlag.lake.tables import Table
-
-# Conditions of Spark's error for a folder without a Delta log.
-_NO_TABLE: Final = frozenset(
-    {"DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE", "DELTA_PATH_DOES_NOT_EXIST", "PATH_NOT_FOUND"}
-)
 
 TABLE_PROPERTIES: Final = {
     "delta.minReaderVersion": str(PROTOCOL[0]),
@@ -74,17 +68,7 @@ def allow_short_logs(spark: SparkSession) -> None:
 
 
 class Lake:
-    """The tables of one lake, for jobs.
-
-    root: Root of the lake: a local path, or a URI of one of :data:`~evenlag.lake_schemes.SCHEMES`.
-
-    Raises
-    ------
-    LakeSchemeError
-        When the URI has another scheme.
-    SparkServerError
-        When the session would lose commits of other drivers.
-    """
+    """The tables of one lake, for jobs; refused if the session would lose commits of other drivers."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         check_log_store(root, lambda key: spark.conf.get(key, None))
@@ -92,7 +76,6 @@ class Lake:
         self.paths = LakePaths(root)
         self._existing: set[str] = set()
         self._checked: set[str] = set()
-        self._is_checked = False
 
     def exists(self, table: Table) -> bool:
         """Return whether a table exists."""
@@ -106,12 +89,16 @@ class Lake:
         if present is None:
             return self.spark.createDataFrame([], table.ddl)
         check_types(table, present)
-        return self._load(table.name).select(
-            *(
-                sf.col(column.name)
-                if column.name in present
-                else sf.lit(None).cast(column.type).alias(column.name)
-                for column in table.columns
+        return (
+            self.spark.read.format("delta")
+            .load(self.paths.table(table))
+            .select(
+                *(
+                    sf.col(column.name)
+                    if column.name in present
+                    else sf.lit(None).cast(column.type).alias(column.name)
+                    for column in table.columns
+                )
             )
         )
 
@@ -151,7 +138,7 @@ class Lake:
         rows = with_month(rows, table).coalesce(files)
         if sort_by:
             rows = rows.sortWithinPartitions(*sort_by)
-        self.write(table, lambda: self._save(table, rows.write.mode("append")))
+        self.write(table, partial(self._save, table, rows.write.mode("append")))
 
     def replace_days(
         self,
@@ -166,9 +153,7 @@ class Lake:
 
         Idempotent. It conflicts only with another change of the same partitions: the days, or their months.
 
-        table, frame, cluster: The contract, and the rows, all of this cluster and these days. A day without
-            rows is emptied.
-        days: UTC days; nothing is written when there are none.
+        frame: The rows, all of this cluster and these days. A day without rows is emptied.
         """
         refuse_unknown(table, frame.columns)
         if not days:
@@ -176,25 +161,38 @@ class Lake:
         # One file per day: there is nothing to compact where whole partitions are replaced.
         rows = conform(frame, table).repartition("day").sortWithinPartitions("day", *sort_by)
         condition = days_condition(table, cluster, days)
-        self.write(table, partial(self._replace, table, with_month(rows, table), condition))
+        writer = with_month(rows, table).write.mode("overwrite").option("replaceWhere", condition)
+        self.write(table, partial(self._save, table, writer))
 
     def write(self, table: Table, work: Callable[[], object]) -> None:
-        """Write to a table, and repeat the write after a conflict with another writer's.
-
-        Columns that an earlier version did not have are added first.
-        """
+        """Add new columns, and write to a table; repeat the write after a conflict with another writer's."""
         if table.writer != "spark":
             raise LakeError(f"table {table.name} is not written by Spark")
 
         def attempt() -> None:
-            self._evolve(table)
-            # After the check above: a lake of a development version is left as it is.
-            self.paths.make_log_folder(table)
-            work()
+            with as_lake_error(f"table {table.name} of {self.paths.root} cannot be written"):
+                self._evolve(table)
+                # After the check above: a lake of a development version is left as it is.
+                self.paths.make_log_folder(table)
+                work()
 
         # Data beside an empty log is of a first write that was killed, and is written again.
         check_log_is_there(self.paths, table)
-        retry_on_conflict(f"table {table.name} of {self.paths.root} cannot be written", attempt)
+        # Writes conflict that depend on the table's content (a replaced or compacted day). Appends conflict
+        # only with a change of columns or properties.
+        conflicts.retry_on_conflict(attempt)
+
+    def change(self, table: Table, statement: str) -> None:
+        """Run a statement of SQL that changes a table, as :meth:`write` does."""
+        self.write(table, lambda: self.spark.sql(statement).collect())
+
+    def delete(self, table: Table, condition: str) -> None:
+        """Delete rows by a condition whose names and values :mod:`spark_jobs.runtime.sql_text` has quoted."""
+        self.change(table, f"DELETE FROM {self.sql_name(table)} WHERE {condition}")  # noqa: S608  # as said above
+
+    def update(self, table: Table, values: str, condition: str) -> None:
+        """Update rows; values and condition as for :meth:`delete`."""
+        self.change(table, f"UPDATE {self.sql_name(table)} SET {values} WHERE {condition}")  # noqa: S608
 
     def sql_name(self, table: Table) -> str:
         """Return the table's name in Spark SQL."""
@@ -202,48 +200,12 @@ class Lake:
 
     def _types(self, table: Table) -> Mapping[str, str] | None:
         """Return the types of a table's columns, from its log; None if it does not exist yet."""
-        found: Mapping[str, str] | None
-        if self.paths.is_local:
-            # Some milliseconds; a query by Spark takes ten times as long.
-            delta = open_log(self.paths, table)
-            found = None if delta is None else log_types(delta)
-        else:
-            # With the credentials and the file systems of Hadoop.
-            found = self._types_by_spark(table)
-        if found is not None:
-            self._existing.add(table.name)
-        return found
-
-    def _types_by_spark(self, table: Table) -> Mapping[str, str] | None:
-        if not self._is_checked:
-            refuse_old_lake(self.paths.root, self._find_columns)
-            self._is_checked = True
-        frame = self._open(table.name)
-        return None if frame is None else dict(frame.dtypes)
-
-    def _find_columns(self, name: str) -> list[str] | None:
-        # A table that is damaged is reported when it is opened for its rows.
-        with suppress(LakeError), as_lake_error(self.paths.folder(name)):
-            frame = self._open(name)
-            return None if frame is None else frame.columns
-        return None
-
-    def _open(self, name: str) -> DataFrame | None:
-        """Return a table with the columns that it has; None if it does not exist yet."""
-        from pyspark.errors import AnalysisException
-
-        try:
-            frame = self._load(name)
-            # A server analyses the query only when it is asked.
-            _ = frame.schema
-        except AnalysisException as error:
-            if error.getCondition() in _NO_TABLE:
-                return None
-            raise
-        return frame
-
-    def _load(self, name: str) -> DataFrame:
-        return self.spark.read.format("delta").load(self.paths.folder(name))
+        # Some milliseconds; a query by Spark takes ten times as long.
+        delta = open_log(self.paths, table)
+        if delta is None:
+            return None
+        self._existing.add(table.name)
+        return log_types(delta)
 
     def _evolve(self, table: Table) -> None:
         """Add nullable columns of the contract that a table lacks; checked once per table and lake."""
@@ -257,9 +219,6 @@ class Lake:
             columns = ", ".join(f"{identifier(column.name)} {column.type}" for column in added)
             self.spark.sql(f"ALTER TABLE {self.sql_name(table)} ADD COLUMNS ({columns})").collect()
         self._checked.add(table.name)
-
-    def _replace(self, table: Table, rows: DataFrame, condition: str) -> None:
-        self._save(table, rows.write.mode("overwrite").option("replaceWhere", condition))
 
     def _save(self, table: Table, writer: DataFrameWriter) -> None:
         """Write; the first write creates the table and its properties in the same commit."""
@@ -284,20 +243,6 @@ def as_lake_error(message: str) -> Iterator[None]:
         if any(_CONFLICT_CLASS.search(name) for name in names) or _CONFLICT.search("\n".join(texts)):
             raise LakeConflictError(explained) from error
         raise LakeError(explained) from error
-
-
-def retry_on_conflict(message: str, write: Callable[[], object]) -> None:
-    """Write, and repeat the write after a conflict with another writer's.
-
-    Writes conflict that depend on the table's content (a replaced or compacted day). Appends conflict only
-    with a change of columns or properties.
-    """
-
-    def attempt() -> None:
-        with as_lake_error(message):
-            write()
-
-    conflicts.retry_on_conflict(attempt)
 
 
 def _causes(error: Any) -> tuple[list[str], list[str]]:

@@ -44,11 +44,8 @@ _NOT_PART: Final = frozenset({"quiet", "events_fd", "run_id", "config"})
 class JobWork:
     """The work of a job, after its arguments and its policy have been checked.
 
-    app_name: Name of the Spark application.
-    run: Called with session and progress; returns the summary.
     is_large: Whether the job processes millions of rows; used on a local master only.
-    lake: Root of the lake that it writes, whose folder decides who may read the files; None if it writes
-        none.
+    lake: Root of the lake that it writes, whose folder decides who may read the files; None: none.
     """
 
     app_name: str
@@ -59,12 +56,7 @@ class JobWork:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedWork:
-    """The work of a job that opens sessions itself: whenever it needs one, or none.
-
-    app_name: Name of the Spark application.
-    run: Called with a function that opens a session for a ``with`` block, and with the channel of the
-        events.
-    """
+    """The work of a job that opens sessions itself, by a function that `run` gets: whenever it needs one."""
 
     app_name: str
     run: Callable[[Callable[[], AbstractContextManager[SparkSession]], EventChannel], Mapping[str, Any]]
@@ -75,10 +67,7 @@ class RepeatedWork:
 class Job:
     """One job.
 
-    module: Name of its module, e.g. ``spark_jobs.audit``.
-    add_arguments: Adds the job's own arguments.
     prepare: Reads the policy and checks the arguments, before a JVM starts.
-    step: Returns the name of the step for the log, from the arguments.
     is_quiet: Whether Spark's output goes to a file even without ``--quiet``.
     """
 
@@ -91,10 +80,7 @@ class Job:
 
 
 class IncompleteJobError(JobError):
-    """Raised when a job has a result, but part of its work failed.
-
-    result: The summary of what was done.
-    """
+    """Raised when a job has a result, but part of its work failed."""
 
     def __init__(self, error: JobError, result: Mapping[str, Any]) -> None:
         super().__init__(str(error))
@@ -104,12 +90,7 @@ class IncompleteJobError(JobError):
 
 
 def run_job(job: Job, argv: Sequence[str] | None = None) -> int:
-    """Run a job from the command line.
-
-    Returns the exit code: 0, that of the error (:mod:`evenlag.errors`), 1 for an unexpected error, or 130
-    after an interrupt.
-    argv: Its arguments; those of this process when None.
-    """
+    """Run a job; the exit code is that of its error, 1 for an unexpected one, 130 after an interrupt."""
     parser = argparse.ArgumentParser(prog=job.module, description=job.description)
     job.add_arguments(parser)
     parser.add_argument("--config", help="the policy file (default: EVENLAG_CONFIG, else evenlag.yaml)")
@@ -127,11 +108,12 @@ def run_job(job: Job, argv: Sequence[str] | None = None) -> int:
         "reader does",
     )
     arguments = parser.parse_args(argv)
+    cluster, slot = getattr(arguments, "cluster", None), getattr(arguments, "slot", None)
     fields = {
         "run_id": getattr(arguments, "run_id", None) or airflow_run_id(),
-        "cluster": _single(getattr(arguments, "cluster", None)),
+        "cluster": cluster if isinstance(cluster, str) else None,
         "step": job.step(arguments),
-        "slot": _slot(getattr(arguments, "slot", None)),
+        "slot": None if slot is None else slot.isoformat(),
     }
     with log_fields(**fields), EventChannel(arguments.events_fd) as events:
         return _run(job, arguments, events)
@@ -198,24 +180,10 @@ def moment_argument(text: str) -> datetime:
     return moment
 
 
-def _single(cluster: str | Sequence[str] | None) -> str | None:
-    return cluster if isinstance(cluster, str) else None
-
-
-def _slot(slot: datetime | None) -> str | None:
-    return None if slot is None else slot.isoformat()
-
-
 def identify_job(module: str, arguments: Mapping[str, Any]) -> str:
     """Return the same text for a job and its repeat.
 
     Two projects on one server have other policy files or other environments, and so other texts.
-
-    Examples
-    --------
-    >>> first = identify_job("spark_jobs.audit", {"cluster": "orders", "lake": "/srv/lake", "quiet": True})
-    >>> first == identify_job("spark_jobs.audit", {"cluster": "orders", "lake": "/srv/lake", "quiet": False})
-    True
     """
     policy = Path(arguments.get("config") or os.environ.get(POLICY_VARIABLE) or DEFAULT_POLICY_PATH)
     identifying = {name: str(value) for name, value in arguments.items() if name not in _NOT_PART}

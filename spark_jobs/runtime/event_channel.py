@@ -24,8 +24,6 @@ class EventChannel:
 
     When the process that reads the events ends, even by SIGKILL, the job interrupts itself: a job that a
     command started must not outlive the command.
-
-    descriptor: A file descriptor that is open for writing; None: events are discarded.
     """
 
     def __init__(self, descriptor: int | None) -> None:

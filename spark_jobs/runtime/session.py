@@ -66,8 +66,7 @@ def open_session(
     is_large: Whether the job processes millions of rows; used on a local master only.
     job_identity: The same text for a job and its repeat: on a server, a repeat first ends what is left of
         the earlier attempt. None: no other attempt exists.
-    is_quiet: Whether the output of a JVM that starts here goes to a file, which is removed unless the job
-        fails.
+    is_quiet: Whether the output of a JVM that starts here goes to a file.
     """
     if remote := remote_url():
         from spark_jobs.runtime.connect_session import connect
@@ -111,8 +110,7 @@ class WarmSession:
     def drop_if_lost(self, error: Exception) -> Exception | None:
         """Close the session if it does not answer any more; the next :meth:`get` then opens another.
 
-        Returns the error as the session explains it, for example that its server is gone; None when the
-        session answers, or there is none.
+        Returns the error as the session explains it; None when the session answers, or there is none.
         """
         if self._spark is None:
             return None
@@ -129,10 +127,7 @@ class WarmSession:
         return None
 
     def close(self, error: BaseException | None = None) -> None:
-        """Close the session, if there is one.
-
-        error: The error that ends it; None at a normal end.
-        """
+        """Close the session, if there is one; `error` ends it, None at a normal end."""
         opened, self._opened, self._spark = self._opened, None, None
         if opened is not None:
             opened.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
@@ -186,17 +181,15 @@ def _removed_after(log: Path | None) -> Iterator[None]:
     """Remove a file after a block, unless the block ends by an unexpected error."""
     try:
         yield
-    except (JobError, KeyboardInterrupt):
+    except Exception as error:
         # evenlag's errors name their cause; Spark's output adds nothing.
+        if log is not None and not isinstance(error, JobError):
+            _LOG.warning("Spark's own output is in %s", log)
+            log = None
+        raise
+    finally:
         if log is not None:
             log.unlink(missing_ok=True)
-        raise
-    except Exception:
-        if log is not None:
-            _LOG.warning("Spark's own output is in %s", log)
-        raise
-    if log is not None:
-        log.unlink(missing_ok=True)
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -227,10 +220,7 @@ def _num_server_slots(spark: SparkSession) -> int:
 
 @contextmanager
 def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
-    """Apply the settings for large inputs to a session on a local master, and restore them afterwards.
-
-    On any other master nothing is changed: the cluster's settings apply.
-    """
+    """Apply the settings for large inputs during a block; only on a local master, a cluster has its own."""
     if num_rows <= _LARGE_ROWS or not runs_locally(spark):
         yield
         return
@@ -239,10 +229,7 @@ def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
 
 
 def runs_locally(spark: SparkSession) -> bool:
-    """Whether a session's master runs its tasks in the driver's JVM.
-
-    True for ``local`` and ``local[…]``.
-    """
+    """Whether a session's master runs its tasks in the driver's JVM."""
     return is_local(str(spark.conf.get("spark.master", "")))
 
 

@@ -58,10 +58,7 @@ def part_condition(table: Table, cluster: str, start: date) -> str:
 
 
 def days_condition(table: Table, cluster: str, days: Collection[date]) -> str:
-    """Return the condition for days of a cluster, with the literal values of their partitions.
-
-    Writers of other clusters or months then never conflict with a change under this condition.
-    """
+    """Return the condition for days of a cluster; writers of other clusters or months do not conflict."""
     condition = f"cluster = {text_literal(cluster)}"
     if table.is_by_month:
         condition += f" AND month IN {_date_list({month_of(day) for day in days})}"

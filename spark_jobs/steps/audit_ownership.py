@@ -26,13 +26,9 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP, Table
 from evenlag.logging_setup import named_logger
-from spark_jobs.runtime.cached_frames import CachedFrames
-from spark_jobs.runtime.contract_columns import conform
-from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.runtime.frames import CachedFrames, conform, run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
-from spark_jobs.transforms.group_memberships import build_memberships
-from spark_jobs.transforms.intervals import number_snapshots
-from spark_jobs.transforms.partition_ownership import build_ownership
+from spark_jobs.transforms.audit_intervals import build_memberships, build_ownership, number_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -56,7 +52,6 @@ _STEP: Final = "audit: days"
 class Audited:
     """Result of an audit.
 
-    days: UTC days that were audited, oldest first.
     kept_days: Days that have lost snapshots since they were audited: their rows are not changed, even where
         other snapshots were added. Days that maintenance has downsampled are skipped silently.
     left_from: First of the days that are left to the next run; None: none is left.
@@ -67,10 +62,7 @@ class Audited:
     left_from: date | None = None
 
     def summary(self) -> dict[str, Any]:
-        """Return the days as JSON values, for the job's result.
-
-        Returns ISO 8601 days, by attribute name.
-        """
+        """Return the days as JSON values, for the job's result."""
         return {
             "days": [day.isoformat() for day in self.days],
             "kept_days": [day.isoformat() for day in self.kept_days],
@@ -89,11 +81,9 @@ def audit_assignments(
 ) -> Audited:
     """Update a cluster's ``memberships``, ``ownership`` and ``audited_snapshots`` from its snapshots.
 
-    First the days whose snapshots have changed since the last run, oldest first; then, after a new version of
-    the audit or for a rebuild, all days, oldest first. Each day is committed for itself. What is left when
-    the budget is used up, or after a kill, is continued by the next run.
+    First the days whose snapshots have changed since the last run; then, after a new version of the audit or
+    for a rebuild, all days. Each day is committed for itself; what is left is continued by the next run.
 
-    rebuild: Audit every day again, even if its snapshots have not changed.
     slot_days: Audit only the snapshots of slots on these days, if they have changed; default: all.
     budget_s: Time in seconds after which no other day is begun, but for the first one; default: no limit.
     """

@@ -62,7 +62,9 @@ def check_snapshot(
     results = _check_results(measures, settings)
     head = {name: rows.marker[name] for name in ("cluster", "day", "snapshot_id", "slot")}
     new = [head | result | {"checked_at": checked_at, "run_id": run_id} for result in results]
-    if not append_once(rows.reader.paths.root, QUALITY_RESULTS, new, _once(rows)):
+    if not append_once(
+        rows.reader.paths.root, QUALITY_RESULTS, new, once("quality", rows.cluster, rows.snapshot_id)
+    ):
         # Another attempt has checked it in the meantime.
         new = _read_results(rows) or new
     for result in _failed(new):
@@ -73,11 +75,7 @@ def check_snapshot(
 def try_check_snapshot(
     rows: SnapshotRows, settings: QualitySettings, run_id: str, checked_at: datetime
 ) -> dict[str, Any]:
-    """Check a snapshot; a check that cannot be evaluated costs neither the snapshot nor the step.
-
-    Returns for the summary of the step: ``checks``, their number; ``failed_checks``, messages by name;
-    ``unchecked``, if the checks could not be evaluated: why.
-    """
+    """Check a snapshot for the summary of the step; an error costs neither the snapshot nor the step."""
     try:
         results = check_snapshot(rows, settings, run_id, checked_at)
     except QualityCheckError as error:
@@ -90,11 +88,7 @@ def try_check_snapshot(
 def stop_reason(
     rows: SnapshotRows, settings: QualitySettings, run_id: str, checked_at: datetime
 ) -> str | None:
-    """Return why no group may be planned from a snapshot; None if groups may be planned.
-
-    A snapshot that has a decision keeps it. One that was not checked, because its run was killed, is checked
-    now.
-    """
+    """Return why no group may be planned; a snapshot keeps its decision, an unchecked one is checked."""
     if settings.on_failure is not OnFailure.STOP:
         return None
     failed = stopping_failures(check_snapshot(rows, settings, run_id, checked_at))
@@ -174,7 +168,3 @@ def _read_results(rows: SnapshotRows) -> list[dict[str, Any]]:
 
 def _failed(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [result for result in results if not result["passed"]]
-
-
-def _once(rows: SnapshotRows) -> str:
-    return once("quality", rows.cluster, rows.snapshot_id)

@@ -24,7 +24,7 @@ from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
 from evenlag.policy.pseudonymize import Pseudonymizer
 from evenlag.publishing.writing.topic_settings import read_max_bytes
-from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.runtime.frames import run_in_parallel
 from spark_jobs.runtime.progress import no_progress
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.snapshot_rows import SnapshotRows
@@ -44,22 +44,13 @@ _OF_GROUPS: Final = frozenset({"group", "commits"})
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Result of a snapshot.
-
-    rows: The slot's finished snapshot, whichever run wrote it.
-    is_new: False when the slot already had a snapshot.
-    """
+    """The slot's finished snapshot, whichever run wrote it."""
 
     rows: SnapshotRows
     is_new: bool
 
     def summary(self) -> dict[str, Any]:
-        """Return the values by name, for the table ``runs``.
-
-        Returns ``snapshot_id, is_new``, and what the snapshot has, whoever took it: ``num_groups,
-        num_partitions, num_problems, num_unread_groups, unread_group`` (one of them, and why; None: there
-        are none).
-        """
+        """Return what the snapshot has, whoever took it, for the table ``runs``."""
         marker = self.rows.marker
         num_problems, problems = marker["num_problems"], marker["problems"] or ()
         return {
@@ -120,10 +111,7 @@ def collect_snapshot(
 
 
 def _check_cluster_id(reader: LakeReader, name: str, kafka_cluster_id: str) -> None:
-    """Refuse to mix the histories of two clusters under one name.
-
-    Each snapshot was compared to the one before it, so the newest one stands for all.
-    """
+    """Refuse to mix the histories of two clusters under one name; the newest snapshot stands for all."""
     newest = reader.latest_snapshot(name)
     if newest is not None and newest["kafka_cluster_id"] != kafka_cluster_id:
         raise ClusterMismatchError(

@@ -42,10 +42,7 @@ _HISTORY_COLUMNS: Final = {OFFSETS.name: OFFSET_HISTORY, COMMITS.name: COMMIT_HI
 
 
 def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
-    """Compute and write the lag of a snapshot.
-
-    The lag of a small snapshot is kept in memory for the following steps.
-    """
+    """Compute and write the lag of a snapshot; that of a small one is kept in memory for later steps."""
     cluster, settings = rows.cluster, policy.clusters[rows.cluster]
 
     def settings_of(group_id: str) -> GroupSettings:
@@ -119,10 +116,7 @@ def _count_in_driver(
 
 
 def count_partitions(rows: SnapshotRows) -> pa.Table:
-    """Return ``group_id, topic, num_partitions``: about how many partitions of a topic count for a group.
-
-    Of a topic that a group subscribes to or owns, all partitions; else as many as it has commits for.
-    """
+    """Return ``group_id, topic, num_partitions``: of a topic subscribed to or owned, all; else commits."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -36,12 +36,7 @@ logging.getLogger(_LIBRARY).setLevel(logging.WARNING)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of one expectation.
-
-    name: The gate or check.
-    expectation: Type of the expectation, as Great Expectations names it.
-    failed: Keys of the rows that failed.
-    """
+    """The result of one expectation: its type in Great Expectations, and the keys of the rows that failed."""
 
     name: str
     expectation: str
@@ -49,11 +44,7 @@ class Verdict:
 
 
 def build_suite(name: str, entries: Iterable[Entry]) -> Any:
-    """Build the suite whose expectations are the entries.
-
-    Returns one expectation per entry: that the column of the observed values compares to that of the
-    limits. An unknown value does not, unless the entry lets it pass.
-    """
+    """Build a suite: each entry expects its column of observed values to compare to its limits."""
     gx = import_great_expectations()
     return gx.ExpectationSuite(name=name, expectations=[_expectation(entry) for entry in entries])
 
@@ -87,12 +78,7 @@ def run_suite(
 
 
 def gate_verdicts(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[dict[str, Any]]:
-    """Evaluate every gate for every plan.
-
-    Returns one row per plan and gate: ``plan_id, gate, passed, observed, allowed, message``, in the order
-    of the frame, then of the gates.
-    frame: One row per plan, as :func:`evenlag.planning.gate_inputs.build_gate_rows` builds it.
-    """
+    """Evaluate every gate for every row of :func:`~evenlag.planning.gate_inputs.build_gate_rows`."""
     if frame.empty:
         return []
     judged = _with_values(frame, gates)

@@ -40,7 +40,7 @@ from evenlag.publishing.sealing.verified_plans import (
     seal_events,
     seal_plan_rows,
 )
-from spark_jobs.runtime.cached_frames import CachedFrames
+from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
@@ -73,12 +73,9 @@ _ACTOR: Final = "planner"
 class Planned:
     """The result of planning a snapshot.
 
-    heads: The plans' rows of ``plans``.
     counts: What the gates count of each plan's rows, by plan id.
-    num_failed: Number of groups that could not be planned.
-    failures: The reason by group id, for at most 100 of them.
-    kept: The decision on record, if another attempt has recorded or completed it; None if this one did
-        both.
+    failures: Why a group could not be planned, for at most 100 of them.
+    kept: The decision on record, if another attempt has recorded or completed it.
     lost: Ids of plans that a killed attempt has decided on, and that this version of evenlag makes
         differently. They have no head, or no verdicts, and never get any.
     """
@@ -97,8 +94,7 @@ def plan_groups(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None 
     The driver gets a row for each group and plan. For a large snapshot, groups are packed by their sizes, and
     the plans' partitions stay on the executors' disks until they are written.
 
-    sealer: Seals the rows of plans that may be published, and checks those on record; None without a key.
-        It stays in this process.
+    sealer: Seals the rows of plans that may be published, and checks those on record, in this process only.
     """
     record = _read_decision(rows, sealer)
     if record is None:

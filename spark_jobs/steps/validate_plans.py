@@ -62,9 +62,8 @@ def validate_plans(
 ) -> dict[str, int]:
     """Evaluate the gates and write verdicts and events.
 
-    Returns Counts: ``approved, rejected, waiting``. Waiting plans passed, but the policy does not approve
-    them.
-    sealer: Seals verdicts and approvals, and checks the plans' rows on record; None without a key.
+    Returns counts; waiting plans passed, but the policy does not approve them. The sealer seals verdicts and
+    approvals, and checks the plans' rows on record; None without a key.
     """
     counts = dict.fromkeys(_Verdict, 0)
     if planned.heads:
@@ -85,7 +84,9 @@ def validate_plans(
         }
         events = seal_events(sealer, events, evidence)
         # From the verdicts on record: every attempt has the same events.
-        append_plan_events(rows.reader.paths.root, events, _once("verdicts", context))
+        append_plan_events(
+            rows.reader.paths.root, events, once("verdicts", context.cluster, context.snapshot_id)
+        )
         counts |= Counter(verdicts.values())
     return {verdict.value: counts[verdict] for verdict in _Verdict}
 
@@ -126,6 +127,8 @@ def _verdict_rows(
 
     Verdicts on record are valid, although gates that depend on the time (age, cooldown) may give others now.
     """
+    import pandas as pd
+
     reader, marker = of_snapshot.reader, of_snapshot.marker
     known = reader.read(GATE_RESULTS, filters=of_snapshot.filters).to_pylist()
     judged = {row["plan_id"] for row in known} | planned.lost
@@ -137,28 +140,21 @@ def _verdict_rows(
         marker=marker,
         decided_at=decided_at,
     )
-    new = [{name: heads[row["plan_id"]][name] for name in _PLAN_COLUMNS} | row for row in _new_verdicts(rows)]
+    judged_now = gate_verdicts(pd.DataFrame.from_records(rows))
+    new = [{name: heads[row["plan_id"]][name] for name in _PLAN_COLUMNS} | row for row in judged_now]
     if sealer is not None:
         followed = [row for row in new if is_followed(heads[row["plan_id"]])]
         others = [row for row in new if not is_followed(heads[row["plan_id"]])]
         new = [*sealer.seal_rows(GATE_RESULTS, followed), *others]
-    if new and not append_once(reader.paths.root, GATE_RESULTS, new, _once("validate", context)):
+    if new and not append_once(
+        reader.paths.root, GATE_RESULTS, new, once("validate", context.cluster, context.snapshot_id)
+    ):
         # Another attempt has judged in the meantime.
         known, new = reader.read(GATE_RESULTS, filters=of_snapshot.filters).to_pylist(), []
     results = defaultdict(list)
     for row in [*known, *new]:
         results[row["plan_id"]].append(row)
     return results
-
-
-def _once(what: str, context: PlanContext) -> str:
-    return once(what, context.cluster, context.snapshot_id)
-
-
-def _new_verdicts(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    import pandas as pd
-
-    return gate_verdicts(pd.DataFrame.from_records(rows)) if rows else []
 
 
 def _last_hints(

@@ -23,13 +23,8 @@ _PER_CORE: Final = 8
 
 
 def pack_groups(num_rows: NDArray[np.int64], cores: int) -> NDArray[np.int32]:
-    """Pack groups into batches.
+    """Pack groups into batches for some cores: int32 [G], the batch of each group; batch 0 is the heaviest.
 
-    Returns int32 [G], the batch of each group; batch 0 is the heaviest.
-    cores: Number of batches that can be planned at the same time.
-
-    Notes
-    -----
     Spark starts batches in order, each on the first free core. So the time is at most that of the largest
     group, or of an even share plus one batch (Graham's bound for longest processing time first).
     """
@@ -52,10 +47,7 @@ def pack_groups(num_rows: NDArray[np.int64], cores: int) -> NDArray[np.int32]:
 
 
 def count_group_rows(lag: DataFrame, members: DataFrame) -> tuple[list[str], NDArray[np.int64]]:
-    """Count the rows of each group in a snapshot.
-
-    Returns group ids in ascending order, and int64 [G], the number of rows of each.
-    """
+    """Count the rows of each group in a snapshot, the ids in ascending order."""
     both = lag.select("group_id").unionByName(members.select("group_id"))
     found = both.groupBy("group_id").count().toArrow().sort_by("group_id")
     return found["group_id"].to_pylist(), found["count"].to_numpy()

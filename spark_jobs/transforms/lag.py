@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.lag.formula import STORED_ONLY
 from evenlag.lag.partitions import FROM_OFFSETS
 from evenlag.lake.tables import LAG
-from spark_jobs.runtime.contract_columns import conform
+from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,9 +43,7 @@ def build_lag(
 ) -> DataFrame:
     """Build the ``lag`` rows of one snapshot.
 
-    offset_history, commit_history: Rows of earlier snapshots; may be empty.
     batches: ``group_id, topic, batch``: the topics of each group, and the group's batch.
-    rate_window_s: Length of the window that rates are computed over, in seconds.
     """
     from pyspark.sql import functions as sf
 

@@ -61,10 +61,8 @@ def build_plans(
     context: PlanContext,
     batches: tuple[list[str], NDArray[np.int32]] | None = None,
 ) -> DataFrame:
-    """Plan every group whose mode is not ``observe``.
+    """Plan every group whose mode is not ``observe``, one row of ``PLANNED`` each.
 
-    Returns columns of ``PLANNED``: one row per group, more for a plan of many partitions. A group whose
-    best assignment is its current one gets no plan.
     batches: Ids of all groups, and the batch of each (``pack_groups``). Without it, groups are distributed
         by the hash of their ids, which is sufficient for small snapshots. The resulting rows are the same.
     """
@@ -86,10 +84,7 @@ def build_plans(
 
 
 def plan_in_driver(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
-    """Plan every group whose mode is not ``observe`` in this process, without Spark.
-
-    Returns the rows of :func:`build_plans`, ordered by group.
-    """
+    """Plan as :func:`build_plans`, in this process; the rows are ordered by group."""
     # The step itself logs which groups failed: only an executor has a log of its own.
     return _plan(
         lag.select(["group_id", *LAG_COLUMNS]),
@@ -99,10 +94,7 @@ def plan_in_driver(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa
 
 
 def select_assignments(planned: pa.Table, context: PlanContext, plan_ids: Collection[str]) -> pa.Table:
-    """Select the rows of ``plan_assignments`` of some plans.
-
-    A shadow plan is never followed, so its partitions that do not move carry no information and are left out.
-    """
+    """Select ``plan_assignments`` of some plans; of shadow plans, which nobody follows, only the moves."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -120,10 +112,7 @@ def select_assignments(planned: pa.Table, context: PlanContext, plan_ids: Collec
 
 
 def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> Iterator[pa.RecordBatch]:
-    """Plan the groups of one Spark partition. It is one batch and is read completely into memory.
-
-    batches: Its rows of ``lag`` and ``members``, marked by ``is_member``.
-    """
+    """Plan the groups of one Spark partition. It is one batch and is read completely into memory."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagStatus
 from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
-from spark_jobs.runtime.contract_columns import conform
+from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
     from datetime import date, datetime
@@ -54,12 +54,8 @@ class ComparisonContext:
     """What all groups of a comparison share; it is pickled to the executors and contains no secret.
 
     cluster, day: Partition of the rows; for a continuous period its first day.
-    compared: Candidates to compare.
-    pauses: Rebalance pauses of the replays.
     snapshot_ids, slots, at_us: The period's snapshots in order: id, slot, and the time when the end offsets
         were read, in microseconds since the epoch.
-    comparison_id: Hash of all inputs of the result.
-    scores_snapshots: Whether single snapshots are scored, too.
     """
 
     policy: Policy

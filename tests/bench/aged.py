@@ -37,8 +37,7 @@ from evenlag.overview.metrics import read_metrics
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
 from spark_jobs.runtime.session import open_session
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.bench.support.cycle_world import CLUSTER, CycleWorld
 from tests.support.lakes.old_lake import OldLake
 from tests.support.lakes.old_shape import Shape

@@ -23,7 +23,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
 from evenlag.policy.settings import Policy
-from spark_jobs.maintenance.maintain_lake import maintain_lake
+from spark_jobs.maintain import maintain_lake
 from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
 from tests.bench.support.backfill_data import CLUSTER, FIRST_DAY, Workload

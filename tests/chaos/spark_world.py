@@ -26,8 +26,7 @@ from sandbox.kafka.broker import Broker
 from sandbox.kafka.topic_admin import create_topic
 from sandbox.processes import kill_process, start_process
 from spark_jobs.runtime.classic_session import build_session
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.chaos.lake_invariants import find_violations
 from tests.support.many_groups import GroupSpec, ManyGroups
 from tests.support.spark_cluster import SparkCluster

@@ -90,8 +90,8 @@ from evenlag.lake.tables_reference import render_tables
 from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.session import open_session
 from spark_jobs.steps import collect_snapshot, compute_lag
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide
+from spark_jobs.steps.cycle_steps import run_observe
 
 lake, servers, group = sys.argv[1:]
 policy = f'''

@@ -34,7 +34,7 @@ from evenlag.publishing.publishable_plans import read_publishable
 from evenlag.report.read_report import read_report
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import AUDIT_VERSION, audit_assignments
-from spark_jobs.steps.decide import run_decide
+from spark_jobs.steps.cycle_steps import run_decide
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from tests.support.lakes.old_lake import OldLake
 from tests.support.lakes.old_rows import OldRows

@@ -28,8 +28,7 @@ from evenlag.publishing.approvals import read_plan
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from sandbox.workload.workload import Workload
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.support.broker_plugin.node import HINTS, MASTER
 from tests.support.waiting import wait_until
 

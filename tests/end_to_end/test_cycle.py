@@ -37,8 +37,7 @@ from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from sandbox.workload.workload import Workload
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.soak.probes import kept_plans
 from tests.support.cycle_killer import Killer
 from tests.support.lakes.older_lake import check_nothing_is_lost, write_older_lake

@@ -39,12 +39,11 @@ from evenlag.publishing.publish import publish_hints
 from evenlag.spark_installation import JARS_VARIABLE
 from sandbox.jars import s3_jars, spark_jars
 from sandbox.workload.workload import Workload
-from spark_jobs.maintenance.maintain_lake import check_done, maintain_lake
+from spark_jobs.compare import Request, run_compare
+from spark_jobs.maintain import maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
-from spark_jobs.steps.simulate_candidates import Request, run_compare
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.support.cycle_killer import REPOSITORY, Killer
 from tests.support.s3.server import CREDENTIAL
 
@@ -245,7 +244,7 @@ def test_two_drivers_a_person_and_the_upkeep_share_a_lake(setting: Setting, spar
     assert compared["compared"]
     assert setting.rows(COMPARISONS)
     before = setting.num_rows()
-    check_done(maintain_lake(lake, loaded.policy, later + timedelta(days=2)))
+    assert not maintain_lake(lake, loaded.policy, later + timedelta(days=2)).failures
     # Days are compacted, and nothing is old enough to go. The verdicts on the tables are new.
     assert setting.num_rows() == before
     health = setting.lake.read(TABLE_HEALTH).to_pylist()

@@ -17,8 +17,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, OFFSETS, RUNS, SNAPSHOTS
 from evenlag.policy.loader import LoadedPolicy
 from evenlag.policy.settings import Policy
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.soak.probes import kept_plans
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from evenlag.kafka.connection import admin_client
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS
 from evenlag.policy.loader import load_policy
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.support.brokers import settings_of
 from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until

@@ -31,8 +31,8 @@ from evenlag.policy.loader import LoadedPolicy, parse_policy
 from evenlag.publishing.event_log import append_plan_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
-from spark_jobs.steps import decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps import cycle_steps
+from spark_jobs.steps.cycle_steps import run_observe
 from spark_jobs.steps.plan_groups import Planned, plan_groups
 from tests.support.many_groups import GroupSpec, ManyGroups
 from tests.support.waiting import wait_until
@@ -224,11 +224,11 @@ def run(world: World, spark: SparkSession) -> dict[str, Any]:
     time.sleep(1.1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            decide,
+            cycle_steps,
             "plan_groups",
             lambda rows, context, sealer: spoil(plan_groups(rows, context, sealer), rows, world.prefix),
         )
-        return {"slot": slot, **decide.run_decide(spark, world.loaded, CLUSTER, slot, "r1")}
+        return {"slot": slot, **cycle_steps.run_decide(spark, world.loaded, CLUSTER, slot, "r1")}
 
 
 def test_each_gate_sets_its_plan_aside_with_its_reason_and_the_others_go_on(

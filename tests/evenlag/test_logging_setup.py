@@ -22,7 +22,7 @@ from evenlag.logging_setup import (
 )
 from evenlag.policy.secrets import SecretRef
 from evenlag.redaction import redact, remember_secret, tell_secrets
-from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.runtime.frames import run_in_parallel
 
 if TYPE_CHECKING:
     from evenlag.logging_setup import WorkerLog

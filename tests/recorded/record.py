@@ -32,8 +32,7 @@ from sandbox.workload.workload import Workload
 from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.collect_snapshot import collect_snapshot
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.recorded.period import BILLING, CLUSTER, FOLDER, JOURNAL_EVENTS, ORDERS, PARCELS, SHIPPING
 
 if TYPE_CHECKING:

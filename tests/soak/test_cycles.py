@@ -23,10 +23,9 @@ from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.publish import publish_hints
 from sandbox.airflow.instance import Airflow
 from sandbox.workload.workload import Workload
-from spark_jobs.maintenance.maintain_lake import maintain_lake
+from spark_jobs.maintain import maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.soak.probes import broker_measures, driver_measures, taken_by
 from tests.soak.results import AIRFLOW_ALLOWED, ALLOWED, Series, keep
 

@@ -19,9 +19,7 @@ from evenlag.lake.tables import (
 )
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
-from spark_jobs.transforms.group_memberships import build_memberships
-from spark_jobs.transforms.intervals import number_snapshots
-from spark_jobs.transforms.partition_ownership import build_ownership
+from spark_jobs.transforms.audit_intervals import build_memberships, build_ownership, number_snapshots
 from tests.support.lakes.audit_histories import expected_ownership, make_readings
 from tests.support.lakes.snapshots import NOW, frame
 from tests.support.spark_tables import delete_rows, together, write_rows

@@ -12,8 +12,9 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import COMPARISONS, CONTINUOUS_REPLAYS, LAG, PLAN_EVENTS, PLANS, REPLAYS, SNAPSHOTS
 from evenlag.policy.loader import parse_policy
 from spark_jobs import compare
+from spark_jobs.compare import Request, run_compare
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.steps.simulate_candidates import Request, run_compare
+from spark_jobs.runtime.entry_point import run_job
 from tests.bench.backfill import content_hash
 from tests.bench.support.backfill_data import CLUSTER, FIRST_DAY, SLOTS, Workload, write_days
 
@@ -133,7 +134,7 @@ def test_the_job_ends_with_what_its_caller_can_do(tmp_path: Path, caplog: pytest
     config = tmp_path / "evenlag.yaml"
     config.write_text(POLICY.format(lake=tmp_path), encoding="utf-8")
     call = ["--config", str(config), "--cluster", "bench", "--day", "2026-03-02"]
-    assert compare.main([*call, "--assignor", "rang"]) == 2
+    assert run_job(compare.JOB, [*call, "--assignor", "rang"]) == 2
     assert "did you mean 'range'" in caplog.text
-    assert compare.main([*call, "--to", "2026-03-01"]) == 2
+    assert run_job(compare.JOB, [*call, "--to", "2026-03-01"]) == 2
     assert "lies before --day" in caplog.text

@@ -13,7 +13,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, QUALITY_RESULTS, RUNS
 from evenlag.policy.gates import GATES
 from evenlag.quality.checks import CHECKS
-from spark_jobs.steps.build_data_docs import build_data_docs
+from spark_jobs.data_docs import build_data_docs
 from tests.support.lakes.snapshots import NOW, append_rows
 
 if TYPE_CHECKING:

@@ -29,10 +29,10 @@ from evenlag.lake.tables import (
 )
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import parse_policy
-from spark_jobs.maintenance.maintain_lake import maintain_lake
+from spark_jobs.compare import Request, run_compare
+from spark_jobs.maintain import maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
-from spark_jobs.steps.simulate_candidates import Request, run_compare
 from tests.bench.support.backfill_data import CLUSTER, FIRST_DAY, Workload, write_days
 from tests.support.connect_jobs import run_module
 from tests.support.lakes.audit_histories import expected_ownership, make_readings

@@ -30,7 +30,7 @@ from evenlag.lake.tables import (
 from evenlag.lake.writer import append_once
 from evenlag.monitoring.table_health import Check, check_lake, keep_checks, newest_faults
 from evenlag.policy.settings import Policy
-from spark_jobs.maintenance.maintain_lake import Maintained, maintain_lake
+from spark_jobs.maintain import Maintained, maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.aged import copy_aged
 from tests.support.lakes.snapshots import HEAD, append_rows, commit, frame, marker, member, offset

@@ -23,8 +23,7 @@ from evenlag.lake.writer import DirectWriter
 from evenlag.policy.loader import load_policy
 from evenlag.publishing import publish
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

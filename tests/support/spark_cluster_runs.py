@@ -24,8 +24,7 @@ from evenlag.lake.tables import (
     Table,
 )
 from evenlag.policy.loader import load_policy
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -22,10 +22,10 @@ from evenlag.lake.tables import (
 )
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.policy.loader import LoadedPolicy
-from spark_jobs.maintenance.downsampling import hourly
+from spark_jobs.compare import Request, run_compare
+from spark_jobs.maintenance.retention import hourly
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
-from spark_jobs.steps.simulate_candidates import Request, run_compare
 from tests.spark_jobs.test_maintain import (
     DAY,
     NOON,

@@ -28,10 +28,10 @@ from evenlag.lake.tables import (
     Table,
 )
 from evenlag.lake.upkeep.erasure import ERASED, Erasure
-from spark_jobs.maintenance.erasure import erase
-from spark_jobs.maintenance.expiry import remove_clients
-from spark_jobs.maintenance.maintain_lake import maintain_lake
+from spark_jobs.erase import erase
+from spark_jobs.maintain import maintain_lake
 from spark_jobs.maintenance.maintenance_run import MaintenanceRun
+from spark_jobs.maintenance.retention import remove_clients
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
 from tests.spark_jobs.test_maintain import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_jobs.runtime.cached_frames import CachedFrames
+from spark_jobs.runtime.frames import CachedFrames
 from tests.soak.probes import kept_plans
 
 if TYPE_CHECKING:

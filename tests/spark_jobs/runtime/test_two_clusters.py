@@ -12,13 +12,12 @@ from evenlag.lake import conflicts
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, LAG, OWNERSHIP, RUNS, Table
 from evenlag.lake.upkeep.erasure import ERASED, Erasure
 from evenlag.lake.writer import append_once
-from spark_jobs.maintenance.erasure import erase
-from spark_jobs.maintenance.expiry import remove_clients
-from spark_jobs.maintenance.maintain_lake import maintain_lake
+from spark_jobs.erase import erase
+from spark_jobs.maintain import maintain_lake
 from spark_jobs.maintenance.maintenance_run import MaintenanceRun
-from spark_jobs.maintenance.orphans import delete_rows
+from spark_jobs.maintenance.retention import delete_rows, remove_clients
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.parallel import run_in_parallel
+from spark_jobs.runtime.frames import run_in_parallel
 from tests.spark_jobs.test_maintain import policy
 from tests.support.lakes.run_rows import run
 from tests.support.lakes.snapshots import DAY, NOW, commit, frame

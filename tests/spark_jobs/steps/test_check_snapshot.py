@@ -21,7 +21,7 @@ from evenlag.policy.loader import parse_policy
 from evenlag.quality.checks import CHECKS
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import check_snapshot as checking
-from spark_jobs.steps import decide
+from spark_jobs.steps import cycle_steps
 from spark_jobs.steps.check_snapshot import check_snapshot, stop_reason, try_check_snapshot
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from tests.support.lakes.cycle_lake import FIRST, POLICY, SECOND, write_snapshot
@@ -128,7 +128,7 @@ def test_decide_makes_no_plan_of_a_snapshot_that_fails_and_keeps_a_decision(
     snapshot: Callable[..., SnapshotRows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = snapshot(SECOND)
-    monkeypatch.setattr(decide, "_fresh_marker", lambda *_: rows.marker)
+    monkeypatch.setattr(cycle_steps, "_fresh_marker", lambda *_: rows.marker)
     check_snapshot(rows, QualitySettings(max_age_s=60), "observe", LATER)
 
     def run(on_failure: str, run_id: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def test_decide_makes_no_plan_of_a_snapshot_that_fails_and_keeps_a_decision(
             '"localhost:9092"', f'"localhost:9092", quality: {{on_failure: {on_failure}, max_age_s: 60}}'
         )
         loaded = parse_policy(text, environ={})
-        return decide.run_decide(rows.lake.spark, loaded, "c", rows.marker["slot"], run_id)
+        return cycle_steps.run_decide(rows.lake.spark, loaded, "c", rows.marker["slot"], run_id)
 
     stopped = run("stop", "one")
     assert (stopped["plans"], stopped["failed"]) == (0, 0)

@@ -26,8 +26,8 @@ from evenlag.lake.tables import (
 from evenlag.overview.metrics import read_metrics
 from evenlag.policy.loader import parse_policy
 from evenlag.report.read_report import read_report
+from spark_jobs.compare import Request, run_compare
 from spark_jobs.steps.audit_ownership import audit_assignments
-from spark_jobs.steps.simulate_candidates import Request, run_compare
 from tests.support.lakes.cycle_lake import GROUPS, POLICY, SECOND, write_snapshot
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT
 

@@ -18,12 +18,11 @@ from evenlag.publishing.answers.actors import Actor
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.revocation import withdraw_hint
 from sandbox.workload.workload import Workload
+from spark_jobs.compare import Request, run_compare
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
 from spark_jobs.steps.collect_snapshot import collect_snapshot
-from spark_jobs.steps.decide import run_decide
-from spark_jobs.steps.observe import run_observe
-from spark_jobs.steps.simulate_candidates import Request, run_compare
+from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.truth.recording.clock import shifted_children
 
 if TYPE_CHECKING:

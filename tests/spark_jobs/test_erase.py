@@ -24,7 +24,7 @@ from evenlag.lake.tables import (
     TABLES,
 )
 from evenlag.lake.upkeep.erasure import ERASED, Erasure
-from spark_jobs.maintenance.erasure import erase
+from spark_jobs.erase import erase
 from spark_jobs.steps.audit_ownership import audit_assignments
 from tests.spark_jobs.test_maintain import NOON, marker_at, named, rows_of, write
 from tests.support.lakes.snapshots import commit, member, offset

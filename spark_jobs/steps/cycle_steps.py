@@ -1,4 +1,8 @@
-"""The step ``decide``: plan the groups of a slot's snapshot, and evaluate the gates for the plans."""
+"""The steps of a cycle that need Spark.
+
+``observe`` takes a slot's snapshot, computes its lag, checks both, and settles earlier hints. ``decide``
+plans the groups of the snapshot, and evaluates the gates for the plans.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import CycleStep
 from evenlag.errors import SnapshotNotFoundError
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.run_records import keep_policy, record_run
+from evenlag.lake.run_records import OPEN_SINCE, keep_policy, record_run
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.snapshot_reader import find_marker
 from evenlag.logging_setup import WorkerLog, log_fields, named_logger
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.planning.plan_history import read_history
+from evenlag.publishing.plan_outcomes import find_open_since, read_published, score_plans, settle_outcomes
 from evenlag.publishing.sealing.row_seal import Sealer
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import sized_session
-from spark_jobs.steps.check_snapshot import stop_reason
+from spark_jobs.steps.check_snapshot import stop_reason, try_check_snapshot
+from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.plan_groups import plan_groups
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from spark_jobs.steps.validate_plans import validate_plans
@@ -27,6 +33,36 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from evenlag.policy.loader import LoadedPolicy
+
+
+def run_observe(
+    spark: SparkSession,
+    loaded: LoadedPolicy,
+    cluster: str,
+    slot: datetime,
+    run_id: str,
+    progress: ReportProgress = no_progress,
+) -> dict[str, Any]:
+    """Take a slot's snapshot unless it has one, compute its lag, check both, and settle earlier hints."""
+    started_at, slot = datetime.now(UTC), floor_to_ms(slot)
+    settings = loaded.cluster_settings(cluster)
+    lake = Lake(spark, loaded.policy.lake)
+    collected = collect_snapshot(lake, loaded.policy, cluster, slot, run_id=run_id, progress=progress)
+    rows = collected.rows
+    with log_fields(snapshot_id=rows.snapshot_id):
+        progress("observe: settling outcomes", 0, 1)
+        published = read_published(rows.reader, cluster)
+        outcomes = settle_outcomes(rows, published, run_id)
+        scored = score_plans(rows, published, run_id)
+        progress("observe: settling outcomes", 1, 1)
+        progress("observe: checking the snapshot", 0, 1)
+        checked = try_check_snapshot(rows, settings.quality, run_id, datetime.now(UTC))
+        progress("observe: checking the snapshot", 1, 1)
+        summary = collected.summary() | checked | {"outcomes": outcomes, "scored": scored}
+        recorded = summary | {OPEN_SINCE: find_open_since(rows, published)}
+        record_run(lake.paths.root, rows.marker, run_id, CycleStep.OBSERVE, started_at, recorded)
+    return summary
+
 
 _LOG = named_logger(__name__)
 # The gate on a snapshot's age allows at most one day. After three days the ids of transactions expire.

@@ -1,0 +1,62 @@
+"""DataFrames of the steps: cached, with the columns of a contract, and several written in parallel."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from evenlag.lake.tables.contract import MONTH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark import StorageLevel
+    from pyspark.sql import DataFrame
+
+    from evenlag.lake.tables import Table
+
+
+class CachedFrames(ExitStack):
+    """The DataFrames that a step uses more than once; used in a ``with`` statement.
+
+    A session outlives a step, and so does a cached DataFrame that is not unpersisted: it uses memory, and
+    Spark plans it again after each write to a table that it reads.
+    """
+
+    def cache(self, frame: DataFrame, level: StorageLevel | None = None) -> DataFrame:
+        """Cache the rows of a DataFrame from their first use to the end of the block."""
+        self.callback(frame.unpersist)
+        return frame.cache() if level is None else frame.persist(level)
+
+
+def conform(frame: DataFrame, table: Table) -> DataFrame:
+    """Select the columns of a contract, in its order and types; the last step of every transform."""
+    from pyspark.sql import functions as sf
+
+    return frame.select(
+        *(sf.col(column.name).cast(column.type).alias(column.name) for column in table.columns)
+    )
+
+
+def with_month(frame: DataFrame, table: Table) -> DataFrame:
+    """Add ``month`` to rows of a table, if it partitions the table; the last step before a write."""
+    from pyspark.sql import functions as sf
+
+    if not table.is_by_month:
+        return frame
+    rows = frame.withColumn(MONTH.name, sf.trunc("day", "month"))
+    return rows.select(*(column.name for column in table.stored_columns))
+
+
+def run_in_parallel(*calls: Callable[[], Any]) -> list[Any]:
+    """Run each call in its own thread and wait for all of them.
+
+    Two calls never write to the same table, and none writes to a table whose DataFrame another one caches and
+    unpersists (``docs/adr/0052``).
+    """
+    with ThreadPoolExecutor(len(calls), thread_name_prefix="evenlag") as pool:
+        # Each call keeps the fields of the caller's log records. A context can be used in one thread only.
+        running = [pool.submit(copy_context().run, call) for call in calls]
+    return [call.result() for call in running]
