@@ -3,11 +3,8 @@
 ``python -m sandbox.jars`` fills ``<cache>/spark`` and ``<cache>/kafka``. The cache is the folder in
 ``EVENLAG_JARS``, or ``.cache/jars`` in the checkout. ``jars.sha256`` lists the jars and their SHA-256: a
 jar with other content is refused, when it is fetched and at each start that puts it on a class path. What
-only some tests or a benchmark need are separate sets, each with a list and a folder of its own, fetched at
-their first use: Kafka's tools (``tools``), brokers of other versions (``kafka_3_9``, …), the oldest client
-of Java consumers (``client_3_7``), Kafka Connect (``connect``), Spring Boot with Spring for Apache Kafka
-(``spring``), Hadoop's S3A with the modules of AWS's SDK that it uses (``s3``), and an S3 server
-(``s3_server``).
+only some tests or a benchmark need are separate sets, each with a list and a folder of its own (a
+configuration of ``ivy.xml``), fetched at their first use.
 
 Spark's Ivy (a jar of the pyspark package) fetches them, with its own settings: Ivy's default resolver chain
 looks into the user's Maven folder first, where incomplete downloads make it fail.
@@ -30,27 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from evenlag.errors import JarError
-from evenlag.spark_installation import jars_folder
+from evenlag.spark_installation import LOG_STORE_JAR, jars_folder
 from evenlag.verified_jars import recorded_hashes, verify_jars
-from sandbox.java_tools import JarsError, java_command
-from sandbox.log_store import build_log_store, ensure_log_store, log_store_name
+from sandbox.java_tools import JarsError, build_jar, java_command, version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-__all__ = [
-    "OTHER_KAFKAS",
-    "OWN_KAFKA",
-    "JarsError",
-    "broker_classpath",
-    "cache_dir",
-    "classpath_of",
-    "delta_jars",
-    "ensure_jars",
-    "java_command",
-    "s3_jars",
-    "spark_jars",
-]
 
 _HERE = Path(__file__).resolve().parent
 _IVY_SETTINGS = """<ivysettings>
@@ -62,14 +44,9 @@ OWN_KAFKA = "4.3"
 """Version of the sandbox's broker."""
 OTHER_KAFKAS = ("3.9", "4.0", "4.1", "4.2", "4.4")
 """Versions of the broker, besides the sandbox's own, on which evenlag is tested; ascending."""
-_OTHER_SETS = (
-    *("tools", "connect", "spring", "s3", "s3_server", "client_3_7"),
-    *(f"kafka_{version.replace('.', '_')}" for version in OTHER_KAFKAS),
-)
 # Whatever the umask: a jar that is built here is refused if others may replace it.
 _FOLDER_MODE = 0o755
-# Ivy configurations of each list of jars.
-_SETS = {"jars": ("spark", "kafka"), **{name: (name,) for name in _OTHER_SETS}}
+_LOG_STORE_SOURCES = _HERE.parent / "log_store" / "src"
 
 
 def cache_dir() -> Path:
@@ -80,7 +57,7 @@ def cache_dir() -> Path:
 def spark_jars() -> list[Path]:
     """Return the jars for ``spark.jars``, Delta's and evenlag's log stores; get all that are missing."""
     delta = delta_jars()
-    return _verified([ensure_log_store(cache_dir() / "spark", delta), *delta])
+    return _verified([ensure_log_store(cache_dir() / "spark"), *delta])
 
 
 def delta_jars() -> list[Path]:
@@ -93,14 +70,14 @@ def s3_jars() -> list[Path]:
     return _set_of_jars("s3")
 
 
-def broker_classpath(version: str | None = None) -> str:
+def broker_classpath(kafka: str | None = None) -> str:
     """Return the broker's class path for ``java -cp``; fetch all jars first if one is missing.
 
-    version: One of `OTHER_KAFKAS`; None for the sandbox's own.
+    kafka: One of `OTHER_KAFKAS`; None for the sandbox's own.
     """
-    if version is None:
+    if kafka is None:
         return os.pathsep.join(map(str, _set_of_jars("jars", "kafka/")))
-    return classpath_of(f"kafka_{version.replace('.', '_')}")
+    return classpath_of(f"kafka_{kafka.replace('.', '_')}")
 
 
 def classpath_of(which: str) -> str:
@@ -159,7 +136,8 @@ def _fetch(cache: Path, which: str, expected: Mapping[str, str]) -> None:
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".new-", dir=cache) as name:
         new = Path(name)
-        _run_ivy(new, ivy_cache, _SETS[which], num_jars=len(expected))
+        confs = sorted({jar.partition("/")[0] for jar in expected})
+        _run_ivy(new, ivy_cache, confs, num_jars=len(expected))
         wrong = [jar for jar, digest in expected.items() if _sha256(new / jar) != digest]
         if wrong:
             shutil.rmtree(ivy_cache, ignore_errors=True)
@@ -175,11 +153,11 @@ def _fetch(cache: Path, which: str, expected: Mapping[str, str]) -> None:
     shutil.rmtree(ivy_cache, ignore_errors=True)
 
 
-def _run_ivy(new: Path, ivy_cache: Path, confs: tuple[str, ...], *, num_jars: int) -> None:
+def _run_ivy(new: Path, ivy_cache: Path, confs: list[str], *, num_jars: int) -> None:
     (new / "ivysettings.xml").write_text(_IVY_SETTINGS, encoding="utf-8")
     shutil.copy(_HERE / "ivy.xml", new)
     command = [
-        *(java_command(), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"),
+        *(java_command(), "-cp", str(max(_pyspark_jars().glob("ivy-*.jar"))), "org.apache.ivy.Main"),
         *("-settings", str(new / "ivysettings.xml"), "-ivy", str(new / "ivy.xml"), "-cache", str(ivy_cache)),
         *("-confs", *confs, "-types", "jar", "bundle"),
         *("-retrieve", f"{new}/[conf]/[organisation]_[artifact]-[revision].[ext]"),
@@ -215,13 +193,34 @@ def _follow(process: subprocess.Popen[str], sink: TextIO, num_jars: int) -> int:
     return num_done
 
 
-def _ivy_jar() -> Path:
+def _pyspark_jars() -> Path:
     spec = importlib.util.find_spec("pyspark")
-    origin = spec.origin if spec else None
-    found = sorted(Path(origin).parent.glob("jars/ivy-*.jar")) if origin else []
-    if not found:
-        raise JarsError("pyspark is not installed, whose Ivy fetches the jars: pip install 'evenlag[spark]'")
-    return found[-1]
+    if spec is None or spec.origin is None:
+        raise JarsError("pyspark is not installed, whose jars are needed here: pip install 'evenlag[spark]'")
+    return Path(spec.origin).parent / "jars"
+
+
+def build_log_store(jar: Path) -> None:
+    """Compile the log stores, by which Spark's drivers commit to a lake safely."""
+    build_jar(
+        jar, _log_store_sources(), os.pathsep.join([*map(str, delta_jars()), str(_pyspark_jars() / "*")])
+    )
+
+
+def ensure_log_store(folder: Path) -> Path:
+    """Return the jar of the log stores in a folder; build it if there is none of these sources."""
+    text = b"".join(path.read_bytes() for path in _log_store_sources())
+    jar = folder / f"{LOG_STORE_JAR}-{version()}-{hashlib.sha256(text).hexdigest()[:12]}.jar"
+    if not jar.is_file():
+        build_log_store(jar)
+    for other in set(folder.glob(f"{LOG_STORE_JAR}-*.jar")) - {jar}:
+        # Of other sources: a session takes every jar of this folder.
+        other.unlink(missing_ok=True)
+    return jar
+
+
+def _log_store_sources() -> list[Path]:
+    return sorted(_LOG_STORE_SOURCES.rglob("*.java"))
 
 
 def _sha256(path: Path) -> str | None:
@@ -242,8 +241,8 @@ def main() -> int:
     folder = parser.parse_args().log_store
     try:
         if folder is not None:
-            jar = folder / log_store_name()
-            build_log_store(jar, delta_jars())
+            jar = folder / f"{LOG_STORE_JAR}-{version()}.jar"
+            build_log_store(jar)
             print(jar)
             return 0
         cache, log_store = ensure_jars(), spark_jars()[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -64,7 +65,17 @@ def compile_java(sources: list[Path], classes: Path, class_path: str) -> None:
         raise JarsError("javac failed; what it found stands above")
 
 
-def write_jar(jar: Path, classes: Path) -> None:
+def build_jar(jar: Path, sources: list[Path], class_path: str) -> None:
+    """Compile Java sources, and write the jar of their classes."""
+    if not sources:
+        raise JarsError(f"{jar.name} has no sources: build it in evenlag's repository")
+    with tempfile.TemporaryDirectory() as temporary:
+        classes = Path(temporary)
+        compile_java(sources, classes, class_path)
+        _write_jar(jar, classes)
+
+
+def _write_jar(jar: Path, classes: Path) -> None:
     """Write a jar of class files and the licence; readers find the complete old or new jar."""
     title = "Implementation-Title: evenlag\r\nImplementation-Version"
     manifest = f"Manifest-Version: 1.0\r\n{title}: {version()}\r\n\r\n"

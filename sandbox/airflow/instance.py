@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from evenlag.policy.loader import POLICY_VARIABLE
 from sandbox.airflow.rest import AirflowError, DagRunClient
 from sandbox.processes import free_ports, start_process, stop_process
-from sandbox.spark.jvm_environment import jvm_environment
+from sandbox.spark.connect_server import jvm_environment
 
 if TYPE_CHECKING:
     import subprocess
@@ -35,17 +34,7 @@ _ASKS_WITHOUT_TRIGGERER = (3, 3)
 
 
 class Airflow:
-    """A running Airflow; on exit the context manager stops all of it and keeps its folder.
-
-    url: URL of the web UI, on 127.0.0.1.
-    username, password: Login; every start has a new password.
-    rest: Client of its REST API.
-
-    Examples
-    --------
-    >>> with Airflow.start("/tmp/airflow", policy=Path("evenlag.yaml")) as airflow:  # doctest: +SKIP
-    ...     run = airflow.rest.trigger("lag_rebalance__orders")
-    """
+    """A running Airflow with a new password; the context manager stops all of it and keeps its folder."""
 
     def __init__(
         self, directory: Path, *, policy: Path, environment: Mapping[str, str] | None = None
@@ -68,10 +57,7 @@ class Airflow:
         environment: Mapping[str, str] | None = None,
         on_step: Callable[[str], None] | None = None,
     ) -> Self:
-        """Create the database, start the components and wait until all of them are healthy.
-
-        directory: Airflow's home; created if it does not exist.
-        """
+        """Create the database, start the components and wait until all of them are healthy."""
         airflow = cls(Path(directory), policy=policy, environment=environment)
         tell = on_step or (lambda _step: None)
         try:
@@ -91,23 +77,10 @@ class Airflow:
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 
-    def kill_scheduler(self) -> None:
-        """Kill the scheduler and its running tasks, as in a power failure."""
-        keeper = self._processes.pop("scheduler")
-        children = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text(encoding="ascii")
-        for child in children.split():
-            os.kill(int(child), signal.SIGKILL)
-        # The subreaper kills the scheduler's orphans, and exits.
-        keeper.wait(_START_TIMEOUT_S)
-
     def start_scheduler(self) -> None:
-        """Start a scheduler again after :meth:`kill_scheduler`."""
+        """Start the scheduler, also after it was killed."""
         # One machine: the API server reads the logs from the folder, so no log server is needed.
         self._start("scheduler", "scheduler", "--skip-serve-logs")
-
-    def pids(self) -> dict[str, int]:
-        """Return the process ids of the components by name; each is the root of a process tree."""
-        return {name: process.pid for name, process in self._processes.items()}
 
     def stop(self) -> None:
         """Stop all components and their child processes, including running tasks and their JVMs."""

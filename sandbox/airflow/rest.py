@@ -25,11 +25,7 @@ class AirflowError(RuntimeError):
 
 @dataclass(slots=True)
 class DagRun:
-    """The last known state of a DAG run.
-
-    state: ``queued``, ``running``, ``success`` or ``failed``.
-    task_states: State by task id; None for a task that has not started.
-    """
+    """The last known state of a DAG run, and of its tasks; None for a task that has not started."""
 
     dag_id: str
     run_id: str
@@ -37,13 +33,14 @@ class DagRun:
     task_states: dict[str, str | None] = field(default_factory=dict)
     duration_s: float = 0.0
 
+    @property
+    def path(self) -> str:
+        """The run's path in the REST API."""
+        return f"dags/{quote(self.dag_id)}/dagRuns/{quote(self.run_id, safe='')}"
+
 
 class DagRunClient(AirflowRest):
-    """A client of Airflow's REST API that logs in, triggers DAGs and follows their runs.
-
-    username, password: For the simple auth manager. The token is requested at the first use, and again
-        after it has expired.
-    """
+    """Triggers DAGs and follows their runs; it requests a token at first, and when it has expired."""
 
     def __init__(self, url: str, username: str, password: str) -> None:
         super().__init__(url)
@@ -93,10 +90,7 @@ class DagRunClient(AirflowRest):
         conf: Mapping[str, Any] | None = None,
         logical_date: datetime | None = None,
     ) -> DagRun:
-        """Trigger a run now.
-
-        logical_date: Its logical date, as the form of Airflow's page fills it in; None: none.
-        """
+        """Trigger a run now; the form of Airflow's page fills a logical date in."""
         date = None if logical_date is None else logical_date.isoformat()
         body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {})}
         if run_id:
@@ -106,10 +100,9 @@ class DagRunClient(AirflowRest):
 
     def refresh(self, run: DagRun) -> DagRun:
         """Return a run with its current state and the current states of its tasks."""
-        path = f"dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
-        tasks = self.get(f"{path}/taskInstances")["task_instances"]
+        tasks = self.get(f"{run.path}/taskInstances")["task_instances"]
         run.task_states = {task["task_id"]: task["state"] for task in tasks}
-        run.state = self.get(path)["state"]
+        run.state = self.get(run.path)["state"]
         return run
 
     def wait(
@@ -136,17 +129,9 @@ class DagRunClient(AirflowRest):
             )
         raise AirflowError(f"{run.run_id} is {run.state} after {timeout_s:.0f} s: {run.task_states}")
 
-    def xcom(self, run: DagRun, task_id: str, key: str = "return_value") -> Any:
-        """Return an XCom of a run."""
-        path = f"dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
-        return self.get(f"{path}/taskInstances/{quote(task_id)}/xcomEntries/{key}", deserialize="true")[
-            "value"
-        ]
-
     def log(self, run: DagRun, task_id: str, *, lines: int = 30) -> str:
         """Return the last lines of the log of a task's newest try."""
-        path = f"dags/{quote(run.dag_id)}/dagRuns/{quote(run.run_id, safe='')}"
-        task = f"{path}/taskInstances/{quote(task_id)}"
+        task = f"{run.path}/taskInstances/{quote(task_id)}"
         attempt = self.get(task)["try_number"]
         content = self.get(f"{task}/logs/{attempt}", full_content="true")["content"]
         return "\n".join(f"  {text}" for text in [_log_text(line) for line in content][-lines:])

@@ -52,7 +52,7 @@ def _start(stack: ExitStack, folder: Path, story: Story) -> None:
         broker = stack.enter_context(Broker.start(folder / "broker"))
         tell(broker.bootstrap_servers)
     policy = write_policy(folder, broker, CLUSTER, GROUP)
-    workload: Workload = stack.enter_context(make_workload(broker, folder))
+    workload: Workload = stack.enter_context(make_workload(broker.bootstrap_servers, folder / "workload"))
     with story.step(f"{NUM_CONSUMERS} consumers of {TOPIC}, group {GROUP}, and skewed traffic"):
         workload.start_consumers(NUM_CONSUMERS)
         workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=1.2, shift_every_s=_SHIFT_EVERY_S)

@@ -13,6 +13,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from sandbox.demo.result import listed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -103,8 +105,8 @@ class Story:
                 Text(f"{member.before:,}", style="bold red" if loaded else ""),
                 f"{member.predicted:,}",
                 Text(f"{member.after:,}", style="bold green" if loaded else ""),
-                _numbers(member.partitions_before),
-                _numbers(member.partitions_after),
+                listed(member.partitions_before),
+                listed(member.partitions_after),
             )
         table.add_section()
         table.add_row(
@@ -139,7 +141,3 @@ def _task_line(run: DagRun) -> Text:
         line.append(f"{mark} {task} ", style=style)
         line.append(f"{state or 'waiting'}   ", style="dim")
     return line
-
-
-def _numbers(partitions: Sequence[int]) -> str:
-    return ", ".join(str(number) for number in partitions)

@@ -22,9 +22,10 @@ from evenlag.html.charts import (
     svg,
 )
 from evenlag.html.markup import Html, figure, numbers, page, table
+from sandbox.demo.result import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from sandbox.demo.result import DemoResult, Promise
@@ -173,12 +174,10 @@ _TIMELINE = (
 
 
 def _promise_table(promises: Sequence[Promise]) -> str:
-    rows = [(_kept(is_kept=promise.kept), promise.text, promise.seen) for promise in promises]
+    kept = Html('<span class="good">kept</span>')
+    broken = Html('<span class="bad">BROKEN</span>')
+    rows = [(kept if promise.kept else broken, promise.text, promise.seen) for promise in promises]
     return table(("kept?", "promise", "seen"), rows)
-
-
-def _kept(*, is_kept: bool) -> Html:
-    return Html(f'<span class="{"good" if is_kept else "bad"}">{"kept" if is_kept else "BROKEN"}</span>')
 
 
 def _member_table(result: DemoResult) -> str:
@@ -187,13 +186,9 @@ def _member_table(result: DemoResult) -> str:
         (
             member.name,
             *(f"{value:,}" for value in (member.before, member.predicted, member.after)),
-            _numbers(member.partitions_before),
-            _numbers(member.partitions_after),
+            listed(member.partitions_before),
+            listed(member.partitions_after),
         )
         for member in result.members
     ]
     return table(columns, rows)
-
-
-def _numbers(partitions: Iterable[int]) -> str:
-    return ", ".join(str(number) for number in partitions)

@@ -45,7 +45,6 @@ class DemoResult:
     """The result in numbers, all of them from the lake.
 
     outcome: Its row of ``outcomes``; empty if there is none.
-    members: Lag by consumer name.
     elapsed_s: Seconds between the two snapshots.
     """
 
@@ -161,6 +160,11 @@ class DemoLake:
             if name is not None:
                 lag.setdefault(name, {})[row["partition"]] = row["lag_records"] or 0
         return lag
+
+
+def listed(partitions: Sequence[int]) -> str:
+    """Return the numbers of partitions as text."""
+    return ", ".join(map(str, partitions))
 
 
 def check_promises(

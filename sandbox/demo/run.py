@@ -30,7 +30,7 @@ from sandbox.demo.services import (
     start_demo_broker,
     write_policy,
 )
-from sandbox.jars import JarsError
+from sandbox.java_tools import JarsError
 from sandbox.kafka.broker import BrokerError, quiet
 from sandbox.spark.connect_server import ConnectServerError
 from sandbox.workload.workload import Workload, WorkloadError
@@ -102,11 +102,8 @@ def run_demo(
 ) -> int:
     """Run the demo and return the exit code: 0 only if every promise was kept.
 
-    folder: Folder for everything; created, or emptied if an earlier demo created it.
     protocol: ``classic``: evenlag's own consumers. ``consumer`` (KIP-848): confluent-kafka consumers, which
         know nothing of hints, and a broker with the plug-in.
-    keep_going: Keep running after the end until Ctrl-C.
-    story: Terminal output; None: a new one.
     run: Runs the command, to compare the lag it shows with the lake at the end; None: no comparison.
     """
     terminal = story or Story()
@@ -166,7 +163,8 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, consumers: Consumers) 
         broker = stack.enter_context(start_demo_broker(folder, protocol))
         tell(f"{broker.bootstrap_servers}{', with the plug-in' if protocol == CONSUMER else ''}")
     policy = write_policy(folder, broker, CLUSTER, GROUP)
-    workload = stack.enter_context(make_workload(broker, folder, protocol, consumers.client))
+    servers, parts = broker.bootstrap_servers, folder / "workload"
+    workload = stack.enter_context(make_workload(servers, parts, protocol, consumers.client))
     in_java = "in Java, " if consumers.client == JAVA else ""
     with story.step(
         f"{NUM_CONSUMERS} consumers {in_java}of {TOPIC}, {NUM_PARTITIONS} partitions, group {GROUP}"
@@ -191,12 +189,12 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, consumers: Consumers) 
 
 
 def make_workload(
-    broker: Broker, folder: Path, protocol: str = PROTOCOLS[0], client: str = CLIENTS[0]
+    bootstrap_servers: str, folder: Path, protocol: str = PROTOCOLS[0], client: str = CLIENTS[0]
 ) -> Workload:
     """Return the demo's topic and consumers, not started yet."""
     return Workload(
-        {"bootstrap_servers": broker.bootstrap_servers},
-        folder / "workload",
+        {"bootstrap_servers": bootstrap_servers},
+        folder,
         topic=TOPIC,
         num_partitions=NUM_PARTITIONS,
         group_id=GROUP,

@@ -21,12 +21,7 @@ _EVERY_S = 2.0
 
 @dataclass(slots=True)
 class Samples:
-    """Samples over time, and marked events.
-
-    at_s: Seconds since the start.
-    lag_by_name: Lag of each consumer at these times; None while it owned no partition.
-    marks: (seconds, description) of events.
-    """
+    """Seconds since the start, each consumer's lag then (None: it owned no partition), and marked events."""
 
     at_s: list[float] = field(default_factory=list)
     lag_by_name: dict[str, list[int | None]] = field(default_factory=dict)

@@ -13,17 +13,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sandbox.demo.run import (
-    CONSUMER_RECORDS_PER_S,
-    GROUP,
-    NUM_CONSUMERS,
-    NUM_PARTITIONS,
-    TOPIC,
-    interruptible,
-    skewed_backlog,
-)
+from sandbox.demo.run import NUM_CONSUMERS, interruptible, make_workload, skewed_backlog
 from sandbox.kafka.broker import quiet
-from sandbox.workload.workload import Workload, WorkloadError
+from sandbox.workload.workload import WorkloadError
 
 # About the consumers' total capacity: the owner of the moving hot partitions falls behind.
 _RECORDS_PER_S: Final = 200.0
@@ -35,20 +27,9 @@ _SIGN: Final = "well"
 
 
 def run(bootstrap_servers: str, folder: Path) -> None:
-    """Run the workload until SIGTERM or Ctrl-C.
-
-    folder: For journals and output; emptied, so that a restart counts nothing twice.
-    """
+    """Run the workload until SIGTERM or Ctrl-C; its folder is emptied, so a restart counts nothing twice."""
     shutil.rmtree(folder, ignore_errors=True)
-    workload = Workload(
-        {"bootstrap_servers": bootstrap_servers},
-        folder,
-        topic=TOPIC,
-        num_partitions=NUM_PARTITIONS,
-        group_id=GROUP,
-        consumer={"records_per_s": CONSUMER_RECORDS_PER_S},
-    )
-    with workload:
+    with make_workload(bootstrap_servers, folder) as workload:
         workload.start_consumers(NUM_CONSUMERS)
         workload.fill(skewed_backlog(workload.wait_until_owned(timeout_s=_START_TIMEOUT_S)))
         workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=1.2, shift_every_s=_SHIFT_EVERY_S)

@@ -7,24 +7,17 @@ ports, so clients can reconnect to it.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import logging
 import os
-import secrets
 import time
-from dataclasses import dataclass
+import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from sandbox.jars import OTHER_KAFKAS, OWN_KAFKA, broker_classpath, java_command
-from sandbox.kafka.certificates import write_certificates
-from sandbox.kafka.node_settings import (
-    PLAIN_LISTENER,
-    SECURE_LISTENER,
-    ClusterPlace,
-    new_cluster_id,
-    node_properties,
-)
+from sandbox.jars import OTHER_KAFKAS, OWN_KAFKA, broker_classpath
+from sandbox.java_tools import java_command
 from sandbox.processes import free_ports, kill_process, start_process, stop_process
 
 if TYPE_CHECKING:
@@ -77,40 +70,34 @@ _LOG_OPTIONS = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 )
-_USER = "sandbox"
+# One node of KRaft, whose internal topics have few partitions: they are created at first use.
+_SETTINGS: Final[dict[str, str]] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    # A killed broker can restart only after its old session has ended: 9 s by default.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
 
 
 class BrokerError(RuntimeError):
     """Raised when the broker does not start or is not the expected one, with the tail of its log."""
-
-
-@dataclass(frozen=True, slots=True)
-class SaslSsl:
-    """Connection settings of the authenticated listener.
-
-    bootstrap_servers: ``localhost:port``, of a cluster one for each node.
-    ca_file: PEM file of the authority that signed the broker's certificate.
-    username, password: For SASL mechanism PLAIN; each folder has a new password.
-    """
-
-    bootstrap_servers: str
-    ca_file: Path
-    username: str
-    password: str
-
-    def client_config(self) -> dict[str, str]:
-        """Return keyword arguments for kafka-python's clients."""
-        return {
-            "bootstrap_servers": self.bootstrap_servers,
-            "security_protocol": "SASL_SSL",
-            "ssl_cafile": str(self.ca_file),
-            "sasl_mechanism": "PLAIN",
-            "sasl_plain_username": self.username,
-            "sasl_plain_password": self.password,
-        }
-
-    def __repr__(self) -> str:
-        return f"SaslSsl({self.bootstrap_servers!r}, username={self.username!r}, password=...)"
 
 
 def default_version() -> str | None:
@@ -122,79 +109,40 @@ def default_version() -> str | None:
     return None if wanted == OWN_KAFKA else wanted
 
 
+def new_cluster_id() -> str:
+    """Return a new cluster id in Kafka's text form."""
+    text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # The format tool would parse a leading minus as an option.
+    return "A" + text[1:] if text.startswith("-") else text
+
+
 class Broker:
     """A running broker; on exit the context manager stops it and keeps its folder.
 
-    bootstrap_servers: The plain listener, ``127.0.0.1:port``.
-    logins: Connection to the secure listener by user; empty without one.
-    addresses: ``localhost:port`` of the listeners given to the constructor, which maps their names to
-        protocols.
-
-    Examples
-    --------
-    >>> with Broker.start("/tmp/sandbox") as broker:  # doctest: +SKIP
-    ...     KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
+    cluster_id: Kafka's 22-character id; every start checks that the broker reports it.
+    bootstrap_servers, controller: Addresses ``127.0.0.1:port`` of its listeners.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        *,
-        sasl_ssl: bool = False,
-        properties: Mapping[str, str] | None = None,
-        class_path: Sequence[Path] = (),
-        jvm_options: Sequence[str] = (),
-        place: ClusterPlace | None = None,
-        kafka: str | None = None,
-        listeners: Mapping[str, str] | None = None,
+        self, directory: Path, *, properties: Mapping[str, str] | None = None, class_path: Sequence[Path] = ()
     ) -> None:
         self.directory = directory.resolve()
-        self._kafka = kafka or default_version()
         self.log_file = self.directory / "broker.log"
+        self.cluster_id = new_cluster_id()
+        self.bootstrap_servers, self.controller = (f"127.0.0.1:{port}" for port in free_ports(2))
+        self._kafka = default_version()
         self._extra = dict(properties or {})
         self._class_path = tuple(class_path)
-        self._jvm_options = tuple(jvm_options)
         self._process: subprocess.Popen[bytes] | None = None
-        self._protocols = dict(listeners or {})
-        port, controller_port, secure_port, *own = free_ports(3 + len(self._protocols))
-        self.addresses = {name: f"localhost:{own[at]}" for at, name in enumerate(self._protocols)}
-        self.bootstrap_servers = f"127.0.0.1:{port}"
-        passwords = {_USER: secrets.token_urlsafe(24)} if sasl_ssl else {}
-        self.place = place or ClusterPlace(
-            new_cluster_id(), 1, {1: f"127.0.0.1:{controller_port}"}, passwords=passwords
-        )
-        self._secure_address = f"localhost:{secure_port}" if self.place.passwords else None
-        self.logins: dict[str, SaslSsl] = {}
 
     @classmethod
-    def start(
-        cls,
-        directory: str | Path,
-        *,
-        sasl_ssl: bool = False,
-        properties: Mapping[str, str] | None = None,
-        class_path: Sequence[Path] = (),
-        jvm_options: Sequence[str] = (),
-        kafka: str | None = None,
-    ) -> Self:
-        """Format a new broker in `directory` and start it; returns when clients can use it.
-
-        directory: A new or empty folder; it is created.
-        kafka: The version, one of ``sandbox.jars.OTHER_KAFKAS``; None for that of the environment variable
-            ``EVENLAG_KAFKA``, and without it the sandbox's own.
-        """
+    def start(cls, directory: str | Path, **options: Any) -> Self:
+        """Format a new broker in a new or empty folder and start it; returns when clients can use it."""
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
             raise BrokerError(f"{path} is not empty: a sandbox broker wants a folder of its own")
-        broker = cls(
-            path,
-            sasl_ssl=sasl_ssl,
-            properties=properties,
-            class_path=class_path,
-            jvm_options=jvm_options,
-            kafka=kafka,
-        )
+        broker = cls(path, **options)
         try:
             broker.prepare()
             broker.restart()
@@ -208,16 +156,6 @@ class Broker:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
-
-    @property
-    def cluster_id(self) -> str:
-        """Kafka's 22-character id, fixed per folder; every start checks that the broker reports it."""
-        return self.place.cluster_id
-
-    @property
-    def sasl_ssl(self) -> SaslSsl | None:
-        """The first user's connection to the secure listener; None without one."""
-        return next(iter(self.logins.values()), None)
 
     @property
     def is_running(self) -> bool:
@@ -254,7 +192,10 @@ class Broker:
     def prepare(self) -> None:
         """Write the properties and format the folder."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._write_properties()
+        lines = [f"{key}={value}" for key, value in sorted((self.settings() | self._extra).items())]
+        config = Path(self._config_file)
+        config.touch(mode=0o600)  # it may contain passwords
+        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         with self.log_file.open("ab") as log:
             identity = ["-t", self.cluster_id, "-c", self._config_file]
             process = start_process(self._java(["kafka.tools.StorageTool", "format", *identity]), log=log)
@@ -265,12 +206,20 @@ class Broker:
         if status != 0:
             raise BrokerError(f"formatting the broker's folder failed with status {status}:\n{self._tail()}")
 
+    def settings(self) -> dict[str, str]:
+        """Return the broker's properties, without those given to the constructor."""
+        plain = f"PLAINTEXT://{self.bootstrap_servers}"
+        return _SETTINGS | {
+            "log.dirs": str(self.directory / "data"),
+            "controller.quorum.voters": f"1@{self.controller}",
+            "listeners": f"{plain},CONTROLLER://{self.controller}",
+            "advertised.listeners": plain,
+        }
+
     def launch(self) -> None:
         """Start the process; :meth:`wait_until_ready` waits for it."""
         with self.log_file.open("ab") as log:
-            java, *rest = self._java(["kafka.Kafka", self._config_file])
-            # Not for the format tool: if the options contain a port, only one process can listen on it.
-            self._process = start_process([java, *self._jvm_options, *rest], log=log)
+            self._process = start_process(self._java(["kafka.Kafka", self._config_file]), log=log)
 
     def wait_until_ready(self) -> None:
         """Wait until the broker answers, has the expected cluster id, and finds coordinators of groups."""
@@ -297,34 +246,6 @@ class Broker:
     def _java(self, arguments: list[str]) -> list[str]:
         path = os.pathsep.join([broker_classpath(self._kafka), *map(str, self._class_path)])
         return [java_command(), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", path, *arguments]
-
-    def _write_properties(self) -> None:
-        listeners = {PLAIN_LISTENER: self.bootstrap_servers} | self.addresses
-        secure: dict[str, str] = {}
-        if self._secure_address is not None:
-            listeners[SECURE_LISTENER] = self._secure_address
-            secure = self._secure_settings(self._secure_address)
-        settings = (
-            node_properties(self.place, str(self.directory / "data"), listeners, self._protocols) | secure
-        )
-        lines = [f"{key}={value}" for key, value in sorted((settings | self._extra).items())]
-        config = Path(self._config_file)
-        config.touch(mode=0o600)  # it contains the listener's passwords
-        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    def _secure_settings(self, address: str) -> dict[str, str]:
-        ca_file, server_file = self.place.certificates or write_certificates(self.directory)
-        self.logins = {
-            user: SaslSsl(address, ca_file, user, password) for user, password in self.place.passwords.items()
-        }
-        login = "org.apache.kafka.common.security.plain.PlainLoginModule"
-        users = " ".join(f'user_{user}="{password}"' for user, password in self.place.passwords.items())
-        return {
-            "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{login} required {users};",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(server_file),
-        }
 
     def _tail(self, lines: int = 20) -> str:
         text = self.log_file.read_text(encoding="utf-8", errors="replace")

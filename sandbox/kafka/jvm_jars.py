@@ -7,18 +7,10 @@ The plug-in is for brokers, the client for Java consumers of the classic protoco
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 
 from sandbox.jars import broker_classpath, classpath_of
-from sandbox.java_tools import JarsError, compile_java, version, write_jar
-
-__all__ = [
-    "ASSIGNOR_CLASS",
-    "CLIENT_ASSIGNOR_CLASS",
-    "build_client",
-    "build_plugin",
-]
+from sandbox.java_tools import build_jar, version
 
 ASSIGNOR_CLASS = "evenlag.broker.EvenlagAssignor"
 """What a broker's ``group.consumer.assignors`` names."""
@@ -31,18 +23,12 @@ _SOURCES = _ROOT / "jvm"
 
 
 def build_plugin(folder: Path, *, kafka: str | None = None) -> Path:
-    """Compile the plug-in and return its jar, ``evenlag-broker-plugin-<version>.jar`` in `folder`.
-
-    kafka: The version to compile against, for example ``4.1``; None for the sandbox's own.
-    """
+    """Compile the plug-in against a version of Kafka, None for the sandbox's own, and return its jar."""
     return _build(folder / f"evenlag-broker-plugin-{version()}.jar", "broker", broker_classpath(kafka))
 
 
 def build_client(folder: Path, *, class_path: str | None = None) -> Path:
-    """Compile the client and return its jar, ``evenlag-client-<version>.jar`` in `folder`.
-
-    class_path: Kafka's client to compile against; None for the oldest that is supported.
-    """
+    """Compile the client against Kafka's, None for the oldest that is supported, and return its jar."""
     return _build(
         folder / f"evenlag-client-{version()}.jar", "client", class_path or classpath_of("client_3_7")
     )
@@ -50,12 +36,7 @@ def build_client(folder: Path, *, class_path: str | None = None) -> Path:
 
 def _build(jar: Path, part: str, class_path: str) -> Path:
     sources = [path for name in ("core", part) for path in sorted((_SOURCES / name).rglob("*.java"))]
-    if not sources:
-        raise JarsError(f"{_SOURCES} has no sources: the jars are built in evenlag's repository")
-    with tempfile.TemporaryDirectory() as temporary:
-        classes = Path(temporary)
-        compile_java(sources, classes, class_path)
-        write_jar(jar, classes)
+    build_jar(jar, sources, class_path)
     return jar
 
 

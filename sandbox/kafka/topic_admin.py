@@ -20,11 +20,7 @@ _RETRY_S: Final = 0.5
 def create_topic(
     client: Mapping[str, Any], name: str, num_partitions: int, *, configs: Mapping[str, str] | None = None
 ) -> bool:
-    """Create a topic with as many replicas as the brokers give by default.
-
-    True if it was created, False if it exists already.
-    client: Connection settings, as keyword arguments of kafka-python's clients.
-    """
+    """Create a topic with the brokers' default replicas; False if it exists already."""
     topic = NewTopic(name, num_partitions=num_partitions, replication_factor=-1, topic_configs=configs)
     deadline = time.monotonic() + _CREATE_WITHIN_S
     while True:
@@ -45,11 +41,7 @@ def create_topic(
 
 
 def create_hint_topic(client: Mapping[str, Any], name: str = DEFAULT_HINT_TOPIC) -> bool:
-    """Create the compacted hint topic with 3 partitions.
-
-    True if it was created, False if it exists already.
-    client: Connection settings, as keyword arguments of kafka-python's clients.
-    """
+    """Create the compacted hint topic with 3 partitions; False if it exists already."""
     return create_topic(
         client, name, 3, configs={"cleanup.policy": "compact", "compression.type": "uncompressed"}
     )
@@ -58,11 +50,7 @@ def create_hint_topic(client: Mapping[str, Any], name: str = DEFAULT_HINT_TOPIC)
 def read_offsets(
     client: Mapping[str, Any], group_id: str, partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], tuple[int, int, int | None]]:
-    """Read the offsets of partitions.
-
-    Returns (log start offset, log end offset, committed offset or None) by partition.
-    client: Connection settings, as keyword arguments of kafka-python's clients.
-    """
+    """Return (log start offset, log end offset, committed offset or None) by partition."""
     wanted = [TopicPartition(*pair) for pair in partitions]
     admin = KafkaAdminClient(**client)
     try:

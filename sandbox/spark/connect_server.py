@@ -16,8 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
+from sandbox.jars import spark_jars
 from sandbox.processes import free_ports, start_process, stop_process
-from sandbox.spark.jvm_environment import jvm_environment
+from spark_jobs.runtime.session_conf import EMBEDDED_CONF, JVM_OPTIONS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,14 @@ _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _KEEPER: Final = Path(__file__).resolve().parents[1] / "subreaper.py"
 _HOST: Final = "127.0.0.1"
 _MEMORY: Final = "1g"
+_LOG4J: Final = """rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
 
 
 class ConnectServerError(RuntimeError):
@@ -37,16 +46,7 @@ class ConnectServerError(RuntimeError):
 
 
 class ConnectServer:
-    """A server; on exit the context manager stops it and all of its processes.
-
-    url: ``sc://127.0.0.1:port``, for ``EVENLAG_SPARK_REMOTE``.
-
-    Examples
-    --------
-    >>> with ConnectServer.start("/tmp/spark") as server:  # doctest: +SKIP
-    ...     server.wait_until_ready()
-    ...     subprocess.run(job, env={**os.environ, "EVENLAG_SPARK_REMOTE": server.url})
-    """
+    """A server; on exit the context manager stops it and all of its processes."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
@@ -58,11 +58,7 @@ class ConnectServer:
 
     @classmethod
     def start(cls, directory: str | Path, *, environment: Mapping[str, str] | None = None) -> Self:
-        """Start the server without waiting for it: its JVM takes as long as Airflow's start.
-
-        directory: Folder for its log; created if it does not exist.
-        environment: Settings of the JVM; None: the sandbox's.
-        """
+        """Start the server without waiting for it: its JVM takes as long as Airflow's start."""
         server = cls(Path(directory))
         server.launch(environment)
         return server
@@ -140,3 +136,23 @@ class ConnectServer:
     def _tail(self, lines: int = 20) -> str:
         text = (self.directory / "spark-connect.log").read_text(encoding="utf-8", errors="replace")
         return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+
+
+def jvm_environment(folder: Path) -> dict[str, str]:
+    """Return the variables of a JVM on this machine; its log settings are written to the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log_settings = folder / "spark-log4j2.properties"
+    log_settings.write_text(_LOG4J, encoding="utf-8")
+    options = [
+        EMBEDDED_CONF[JVM_OPTIONS_KEY],
+        f"-Dlog4j2.configurationFile={log_settings.resolve().as_uri()}",
+    ]
+    settings = [f"-D{name}={value}" for name, value in EMBEDDED_CONF.items() if name != JVM_OPTIONS_KEY]
+    return {
+        "SPARK_SUBMIT_OPTS": " ".join([*options, *settings]),
+        "SPARK_DIST_CLASSPATH": os.pathsep.join(str(path) for path in spark_jars()),
+        "SPARK_DRIVER_MEMORY": "1g",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # For the driver; executors have their own setting.
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }

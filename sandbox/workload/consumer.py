@@ -16,21 +16,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafka import KafkaConsumer
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
 from evenlag.consumer import HintedConsumer, ProcessedOffsets
 from sandbox.kafka.topic_admin import DEFAULT_HINT_TOPIC
 from sandbox.workload.journal import Journal
-from sandbox.workload.kafka_python_rejoin_fix import finish_joins
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 BATCHES_PER_S = 10
-_KAFKA_ASSIGNORS = {"cooperative-sticky": CooperativeStickyAssignor, "range": RangePartitionAssignor}
 
 
 @dataclass(frozen=True)
@@ -38,17 +33,14 @@ class ConsumerSpec:
     """Configuration of one consumer process.
 
     name: Name of the process in the logs; also its client id.
-    client: Connection settings, as keyword arguments of kafka-python's clients. They include secrets: so
-        the specification is in a file that only its owner can read, not on a command line.
-    log_file: Path of its journal; several runs append to it.
-    records_per_s: Its processing rate.
+    client: Settings of kafka-python's clients. They include secrets: so the specification is in a file that
+        only its owner can read, not on a command line.
     instance_id: ``group.instance.id`` of a static member; None: a dynamic member.
     protocol: ``classic``, or ``consumer`` (KIP-848), which `sandbox.workload.kip848_consumer` runs.
     language: ``python``, or ``java`` for a classic consumer of Kafka's Java client
         (`sandbox.workload.java_consumer`).
     asks: Whether a consumer in Java asks for the rebalance of a hint; those in Python always do.
-    assignor: ``evenlag``, or kafka-python's own ``range`` or ``cooperative-sticky`` for comparison.
-    hint_topic, hint_key_hex: The hint topic, and the group's signing key.
+    assignor: ``evenlag``, or another one that the consumer's module knows.
     listener_delay_s: How long its rebalance listener blocks at each assignment and revocation.
     """
 
@@ -87,65 +79,43 @@ class Worker:
     """Consumes until it is stopped."""
 
     def __init__(self, spec: ConsumerSpec) -> None:
-        self._spec = spec
-        self._stopping = threading.Event()
-        self._journal = Journal(Path(spec.log_file), spec.name)
-        self._offsets = _LoggingOffsets(self)
-        self._consumer: Any = None
-
-    def stop(self) -> None:
-        """Make `run` return after the current batch."""
-        self._stopping.set()
+        self.spec = spec
+        self.stopping = threading.Event()
+        self.journal = Journal(Path(spec.log_file), spec.name)
+        self.offsets = _LoggingOffsets(self)
+        self.consumer: Any = None
 
     def run(self) -> None:
         """Consume until stopped, then leave the group cleanly."""
-        self._journal.write("started", spec={"records_per_s": self._spec.records_per_s})
-        self._consumer = self._connect()
+        self.journal.write("started", spec={"records_per_s": self.spec.records_per_s})
+        self.consumer = self.connect()
         try:
-            while not self._stopping.is_set():
-                batches = self._consumer.poll(timeout_ms=200)
-                generation = self._consumer.group_metadata().generation_id
-                for tp, records in batches.items():
-                    self._process(tp, [record.offset for record in records], generation)
-                self._commit()
+            while not self.stopping.is_set():
+                self.poll()
         finally:
-            self._commit()
-            self._consumer.close()
-            self._journal.write("closed")
-            self._journal.close()
+            self.commit()
+            self.consumer.close()
+            self.journal.write("closed")
+            self.journal.close()
 
-    def log_partitions(self, event: str, partitions: Iterable[Any]) -> None:
-        """Log assigned or revoked partitions with the generation, after the specified delay."""
-        if self._spec.listener_delay_s:
-            time.sleep(self._spec.listener_delay_s)  # on the I/O thread, as some real listeners do
-        pairs = sorted([tp.topic, tp.partition] for tp in partitions)
-        generation = self._consumer.group_metadata().generation_id
-        self._journal.write(event, partitions=pairs, generation=generation)
+    def connect(self) -> Any:
+        """Return the consumer, which is to call `offsets` at each rebalance."""
+        spec = self.spec
+        return HintedConsumer(
+            *spec.topics,
+            listener=self.offsets,
+            hint_topic=spec.hint_topic,
+            hint_key=bytes.fromhex(spec.hint_key_hex) if spec.hint_key_hex else None,
+            on_hint_event=lambda event: self.journal.write(
+                "hint", reason=event.reason, plan_id=event.plan_id, detail=event.detail
+            ),
+            **self.configs(),
+        )
 
-    def log_committed(self, offsets: Mapping[Any, int]) -> None:
-        """Log committed offsets."""
-        if offsets:
-            pairs = sorted([tp.topic, tp.partition, offset] for tp, offset in offsets.items())
-            self._journal.write("committed", offsets=pairs)
-
-    def log_failed_commit(self, error: KafkaError) -> None:
-        """Log a failed commit."""
-        self._journal.write("commit_failed", error=repr(error))
-
-    def _log_led(self, generation: int, assigned: Mapping[str, Any]) -> None:
-        """Log the assignment that this member computes as the group leader."""
-        given = {
-            # "<instance id or client id>-<uuid>"; both ids are the consumer's name here.
-            member_id[: -len("-00000000-0000-0000-0000-000000000000")]: sorted(
-                [tp.topic, tp.partition] for tp in assignment.partitions()
-            )
-            for member_id, assignment in assigned.items()
-        }
-        self._journal.write("led", generation=generation, given=given)
-
-    def _connect(self) -> Any:
-        spec = self._spec
-        configs: dict[str, Any] = {
+    def configs(self) -> dict[str, Any]:
+        """Return the settings of kafka-python's consumer."""
+        spec = self.spec
+        return {
             **spec.client,
             "client_id": spec.name,
             "group_id": spec.group_id,
@@ -158,52 +128,46 @@ class Worker:
             "max_poll_records": max(1, round(spec.records_per_s / BATCHES_PER_S)),
             **spec.extra,
         }
-        if spec.assignor == "evenlag":
-            consumer = HintedConsumer(
-                *spec.topics,
-                listener=self._offsets,
-                hint_topic=spec.hint_topic,
-                hint_key=bytes.fromhex(spec.hint_key_hex) if spec.hint_key_hex else None,
-                on_hint_event=lambda event: self._journal.write(
-                    "hint", reason=event.reason, plan_id=event.plan_id, detail=event.detail
-                ),
-                **configs,
-            )
-            assign = consumer.hint_assignor.assign
 
-            def assign_and_log(cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
-                assigned = assign(cluster, members)
-                self._log_led(consumer.group_metadata().generation_id, assigned)
-                return assigned
+    def poll(self) -> None:
+        """Process what one request returns at the specified rate, and commit it."""
+        batches = self.consumer.poll(timeout_ms=200)
+        generation = self.consumer.group_metadata().generation_id
+        for tp, records in batches.items():
+            offsets = [record.offset for record in records]
+            self.stopping.wait(len(offsets) / self.spec.records_per_s)
+            self.log_processed(tp.topic, tp.partition, offsets, generation=generation)
+            self.offsets.processed_to(tp, offsets[-1] + 1)
+        self.commit()
 
-            consumer.hint_assignor.assign = assign_and_log  # type: ignore[method-assign]  # for the journal
-            return consumer
-        strategy = [_KAFKA_ASSIGNORS[spec.assignor]]
-        consumer = finish_joins(KafkaConsumer(partition_assignment_strategy=strategy, **configs))
-        self._offsets.attach(consumer)
-        consumer.subscribe(topics=spec.topics, listener=self._offsets)
-        return consumer
-
-    def _process(self, tp: Any, offsets: list[int], generation: int) -> None:
-        """Process one batch at the specified rate, then log it as ranges of offsets."""
-        self._stopping.wait(len(offsets) / self._spec.records_per_s)
-        for first, last in runs_of(offsets):
-            self._journal.write(
-                "processed",
-                topic=tp.topic,
-                partition=tp.partition,
-                first=first,
-                last=last,
-                generation=generation,
-            )
-        self._offsets.processed_to(tp, offsets[-1] + 1)
-
-    def _commit(self) -> None:
+    def commit(self) -> None:
+        """Commit what is processed."""
         try:
-            self.log_committed(self._offsets.commit())
+            self.log_committed({tuple(tp): offset for tp, offset in self.offsets.commit().items()})
         except KafkaError as error:
             # The group rebalances: partitions still owned are committed with the next batch or on revocation.
-            self.log_failed_commit(error)
+            self.journal.write("commit_failed", error=repr(error))
+
+    def log_partitions(self, event: str, partitions: Iterable[Any]) -> None:
+        """Log assigned or revoked partitions with the generation, after the specified delay."""
+        if self.spec.listener_delay_s:
+            time.sleep(self.spec.listener_delay_s)  # on the I/O thread, as some real listeners do
+        pairs = sorted([tp.topic, tp.partition] for tp in partitions)
+        generation = self.consumer.group_metadata().generation_id
+        self.journal.write(event, partitions=pairs, generation=generation)
+
+    def log_processed(self, topic: str, partition: int, offsets: Iterable[int], **fields: Any) -> None:
+        """Log processed records as ranges of offsets."""
+        for first, last in _runs_of(offsets):
+            self.journal.write(
+                "processed", topic=topic, partition=partition, first=first, last=last, **fields
+            )
+
+    def log_committed(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Log committed offsets by partition."""
+        if offsets:
+            listed = sorted([topic, partition, offset] for (topic, partition), offset in offsets.items())
+            self.journal.write("committed", offsets=listed)
 
 
 class _LoggingOffsets(ProcessedOffsets):
@@ -224,13 +188,13 @@ class _LoggingOffsets(ProcessedOffsets):
         self._worker.log_partitions("lost", lost)
 
     def committed(self, offsets: Mapping[Any, int]) -> None:
-        self._worker.log_committed(offsets)
+        self._worker.log_committed({tuple(tp): offset for tp, offset in offsets.items()})
 
     def not_committed(self, offsets: Mapping[Any, int], error: KafkaError) -> None:  # noqa: ARG002  # as there
-        self._worker.log_failed_commit(error)
+        self._worker.journal.write("commit_failed", error=repr(error))
 
 
-def runs_of(offsets: Iterable[int]) -> Iterable[tuple[int, int]]:
+def _runs_of(offsets: Iterable[int]) -> Iterable[tuple[int, int]]:
     """Return consecutive offsets as (first, last)."""
     runs: list[tuple[int, int]] = []
     for offset in offsets:
@@ -241,15 +205,14 @@ def runs_of(offsets: Iterable[int]) -> Iterable[tuple[int, int]]:
     return runs
 
 
-def main(argv: list[str]) -> int:
-    """Run one consumer from its specification file."""
+def main(kind: type[Worker] = Worker) -> None:
+    """Run one consumer from the specification file that the command line names, until SIGTERM."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    worker = Worker(ConsumerSpec.read(Path(argv[0])))
+    worker = kind(ConsumerSpec.read(Path(sys.argv[1])))
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: worker.stop())
+        signal.signal(number, lambda *_: worker.stopping.set())
     worker.run()
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    main()

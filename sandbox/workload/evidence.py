@@ -35,25 +35,12 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Two members owned a partition at once, for `seconds`; `evicted` if the group had removed one."""
+    """Two members owned a partition at once, for `seconds`."""
 
     partition: Partition
     first: str
     second: str
     seconds: float
-    evicted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Consecutive records that a member processed, up to `at_s`."""
-
-    name: str
-    pid: int
-    partition: Partition
-    first: int
-    last: int
-    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +50,8 @@ class Evidence:
     lost: (first, last) offsets by partition that no member processed, although the group committed past
         them.
     repeated: (first, last) offsets by partition that were processed more than once.
-    overlaps: Intervals in which two members owned a partition.
-    ownerships: Intervals of partition ownership, in order of time.
     num_processed: Number of processed records by member.
-    num_waiting: Number of records that the group has not processed yet: its lag.
+    num_waiting: The group's lag.
     """
 
     lost: Mapping[Partition, tuple[tuple[int, int], ...]]
@@ -76,48 +61,25 @@ class Evidence:
     num_processed: Mapping[str, int] = field(default_factory=dict)
     num_waiting: int = 0
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether no record was lost or processed twice, and no partition had two owners at a time."""
-        return not (self.lost or self.repeated or self.overlaps)
-
-    def explain(self) -> list[str]:
-        """Return the verdict as lines of text, the most severe first."""
-        lines = [f"lost: {p[0]}-{p[1]} offsets {_spans(spans)}" for p, spans in sorted(self.lost.items())]
-        lines += [
-            f"two owners: {o.partition[0]}-{o.partition[1]} with {o.first} and {o.second}, {o.seconds:.3f} s"
-            + (" (one was evicted)" if o.evicted else "")
-            for o in self.overlaps
-        ]
-        lines += [f"twice: {p[0]}-{p[1]} offsets {_spans(s)}" for p, s in sorted(self.repeated.items())]
-        total = sum(self.num_processed.values())
-        lines.append(f"{total} records processed, {self.num_waiting} waiting, {len(lines)} findings")
-        return lines
-
 
 def gather(
     journals: Iterable[Path], offsets: Mapping[Partition, tuple[int, int, int | None]] | None = None
 ) -> Evidence:
     """Read the journals and derive the evidence.
 
-    Returns lost and repeated records, and ownership.
     journals: Journals of all processes, including the workload's own, which records the kills.
     offsets: (log start, end, committed or None) by partition (`sandbox.kafka.topic_admin.read_offsets`),
         read after the processes had time to log. Without it, the start and the end of each log are not
         checked.
     """
     events = sorted((e for path in journals for e in read_journal(path)[0]), key=lambda e: float(e["at_s"]))
-    works = [
-        Work(e["name"], e["pid"], (e["topic"], e["partition"]), e["first"], e["last"], e["at_s"])
-        for e in events
-        if e["event"] == "processed"
-    ]
     ownerships = _ownerships(events)
     spans: dict[Partition, list[tuple[int, int]]] = defaultdict(list)
     counts: dict[str, int] = defaultdict(int)
-    for work in works:
-        spans[work.partition].append((work.first, work.last))
-        counts[work.name] += work.last - work.first + 1
+    for event in events:
+        if event["event"] == "processed":
+            spans[event["topic"], event["partition"]].append((event["first"], event["last"]))
+            counts[event["name"]] += event["last"] - event["first"] + 1
     lost, repeated, waiting = {}, {}, 0
     for partition in sorted(set(spans) | set(offsets or {})):
         union, twice = _merge(spans[partition])
@@ -202,8 +164,7 @@ def _overlaps(ownerships: Iterable[Ownership]) -> tuple[Overlap, ...]:
             for second in held[i + 1 :]:
                 seconds = min(first.until_s, second.until_s) - second.from_s
                 if seconds > 0:
-                    evicted = "lost" in (first.end, second.end)
-                    found.append(Overlap(partition, first.name, second.name, seconds, evicted))
+                    found.append(Overlap(partition, first.name, second.name, seconds))
     return tuple(found)
 
 
@@ -242,7 +203,3 @@ def _holes(
             holes.append((reach + 1, first - 1))
         reach = last if reach is None else max(reach, last)
     return tuple(holes)
-
-
-def _spans(spans: Iterable[tuple[int, int]]) -> str:
-    return ", ".join(f"{first}-{last}" for first, last in list(spans)[:5])

@@ -43,10 +43,7 @@ class Journal:
 
 
 def read_journal(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-    """Read the events of a journal from a byte offset.
-
-    An incomplete line, still being written or cut off by a kill, is left for the next call.
-    """
+    """Read the whole lines of a journal from a byte offset; a line still being written is left."""
     if not path.exists():
         return [], offset
     with path.open("rb") as file:

@@ -25,11 +25,8 @@ _TICK_S = 0.1
 class TrafficSpec:
     """Configuration of one producer process.
 
-    client: Connection settings, as keyword arguments of kafka-python's clients.
-    records_per_s: Total rate of all partitions.
     skew: The partition at rank i gets a share of ``1 / (i + 1) ** skew``; 0 is even.
     shift_every_s: Interval after which the ranking moves by one partition; 0: never.
-    payload_bytes, seed: Size of a record, and seed of the random distribution.
     """
 
     client: Mapping[str, Any]
@@ -48,13 +45,7 @@ class TrafficSpec:
 
 
 def shares(num_partitions: int, skew: float, *, shift: int = 0) -> list[float]:
-    """Return each partition's share of the traffic, after the ranking moved `shift` times.
-
-    Examples
-    --------
-    >>> [round(share, 3) for share in shares(3, 1.0, shift=1)]
-    [0.182, 0.545, 0.273]
-    """
+    """Return each partition's share of the traffic, after the ranking moved `shift` times."""
     weights = [1.0 / (rank + 1) ** skew for rank in range(num_partitions)]
     total = sum(weights)
     return [weights[(partition - shift) % num_partitions] / total for partition in range(num_partitions)]
@@ -63,10 +54,7 @@ def shares(num_partitions: int, skew: float, *, shift: int = 0) -> list[float]:
 def fill(
     client: Mapping[str, Any], topic: str, counts: Mapping[int, int], *, payload_bytes: int = 100
 ) -> None:
-    """Write records to partitions as fast as possible; returns when all are written.
-
-    client: Connection settings, as keyword arguments of kafka-python's clients.
-    """
+    """Write records to partitions as fast as possible; returns when all are written."""
     payload = b"x" * payload_bytes
     producer = KafkaProducer(**client, acks="all", linger_ms=20, batch_size=64 * 1024)
     try:
@@ -79,10 +67,7 @@ def fill(
 
 
 def produce(spec: TrafficSpec, stopping: threading.Event) -> tuple[int, int]:
-    """Produce until stopped.
-
-    Returns number of records sent, and of those that the brokers acknowledged.
-    """
+    """Produce until stopped; returns how many records were sent, and how many acknowledged."""
     chance = random.Random(spec.seed)  # noqa: S311  # repeatable traffic, no secret
     payload = b"x" * spec.payload_bytes
     producer = KafkaProducer(**spec.client, acks="all", linger_ms=20)

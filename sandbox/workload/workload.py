@@ -8,10 +8,10 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sandbox.kafka.topic_admin import DEFAULT_HINT_TOPIC, create_hint_topic, create_topic, read_offsets
-from sandbox.processes import kill_process, start_process, stop_process
+from sandbox.processes import start_process, stop_process
 from sandbox.workload import java_consumer
 from sandbox.workload.consumer import ConsumerSpec
 from sandbox.workload.evidence import Evidence, OwnerTracker, gather
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Mapping, Sequence
 
-_MODULES = {"classic": "sandbox.workload.consumer", "consumer": "sandbox.workload.kip848_consumer"}
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -33,26 +32,16 @@ class WorkloadError(RuntimeError):
 class Workload:
     """A topic, consumer processes and traffic; on exit the context manager stops all of them.
 
-    client: Connection settings, as keyword arguments of kafka-python's clients, ``{"bootstrap_servers":
-        …}``.
+    client: Settings of kafka-python's clients, ``{"bootstrap_servers": …}``.
     directory: For journals, specifications and output of the processes.
     topic, num_partitions: The topic; created if it does not exist, as is the hint topic.
-    consumer: Further fields of `ConsumerSpec` for all consumers, for example ``records_per_s``,
-        ``protocol`` for confluent-kafka consumers in a KIP-848 group, or ``language`` for consumers of
-        Kafka's Java client.
-
-    Examples
-    --------
-    >>> with Workload({"bootstrap_servers": ...}, path, topic="orders", num_partitions=12,
-    ...               group_id="billing", consumer={"records_per_s": 300}) as workload:  # doctest: +SKIP
-    ...     workload.start_consumers(4)
-    ...     workload.wait_until_owned()
-    ...     workload.fill({0: 9000, 3: 6000})
-    ...     workload.start_traffic(records_per_s=200, skew=1.2)
-    ...     print(workload.owners())
-    ...     workload.stop()
-    ...     print(*workload.evidence().explain(), sep=", ")
+    consumer: Further fields of `ConsumerSpec` for all consumers, for example ``records_per_s``.
     """
+
+    modules: ClassVar[Mapping[str, str]] = {
+        "classic": "sandbox.workload.consumer",
+        "consumer": "sandbox.workload.kip848_consumer",
+    }
 
     def __init__(
         self,
@@ -131,7 +120,7 @@ class Workload:
             self._start(name, java_consumer.command(self._java_class_path, path))
         else:
             spec.write(path)
-            self._start_module(name, _MODULES[spec.protocol], path)
+            self._start_module(name, self.modules[spec.protocol], path)
 
     def start_traffic(
         self, *, records_per_s: float, skew: float = 1.0, shift_every_s: float = 0.0, seed: int = 0
@@ -174,8 +163,6 @@ class Workload:
         """Wait until every partition has exactly one owner, no consumer is idle, and `condition` is true.
 
         Consumers may be idle if there are more of them than partitions.
-
-        num_partitions: Expected number of owned partitions; None: all of the topic.
         """
         wanted = self.num_partitions if num_partitions is None else num_partitions
         deadline = time.monotonic() + timeout_s
@@ -192,22 +179,6 @@ class Workload:
                 raise WorkloadError(f"after {timeout_s:.0f} s the owners are {shown}")
             time.sleep(0.1)
 
-    def num_processed(self) -> dict[str, int]:
-        """Return the number of records that each consumer has processed."""
-        self._tracker.read(self.journals)
-        return dict(self._tracker.num_processed)
-
-    def wait_until_processed(self, num_records: int, *, timeout_s: float = 120.0) -> None:
-        """Wait until the consumers have processed a number of records in total."""
-        last, since = 0, time.monotonic()
-        while (done := sum(self.num_processed().values())) < num_records:
-            self.check()
-            if done > last:
-                last, since = done, time.monotonic()
-            if time.monotonic() - since > timeout_s:
-                raise WorkloadError(f"{done} of {num_records} records are processed, and no more")
-            time.sleep(0.1)
-
     def check(self) -> None:
         """Check that no process exited unexpectedly."""
         for name, process in self._processes.items():
@@ -215,32 +186,6 @@ class Workload:
             if status is not None:
                 tail = (self.directory / f"{name}.out").read_text(encoding="utf-8", errors="replace")
                 raise WorkloadError(f"{name} ended with status {status}:\n{tail[-2000:]}")
-
-    def note(self, event: str, **fields: Any) -> None:
-        """Write an event of the caller to the workload's journal."""
-        self._journal.write(event, **fields)
-
-    def pause(self, name: str) -> None:
-        """Stop a process with SIGSTOP, like a long garbage collection or a suspended machine."""
-        process = self._processes[name]
-        os.kill(process.pid, signal.SIGSTOP)
-        self._journal.write("paused", victim=name, victim_pid=process.pid)
-
-    def resume(self, name: str) -> None:
-        """Continue a paused process."""
-        process = self._processes[name]
-        self._journal.write("resumed", victim=name, victim_pid=process.pid)
-        os.kill(process.pid, signal.SIGCONT)
-
-    def pid(self, name: str) -> int:
-        """Return the process id of a running consumer or producer."""
-        return self._processes[name].pid
-
-    def kill(self, name: str) -> None:
-        """Kill a process immediately (SIGKILL)."""
-        process = self._processes.pop(name)
-        kill_process(process)
-        self._journal.write("killed", victim=name, victim_pid=process.pid)
 
     def stop_process(self, name: str) -> None:
         """Stop one process cleanly."""

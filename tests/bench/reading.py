@@ -29,7 +29,7 @@ from kafka.structs import OffsetAndMetadata
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client, request_limits
 from evenlag.policy.cluster_settings import ClusterSettings
-from sandbox.jars import java_command
+from sandbox.java_tools import java_command
 from sandbox.kafka.broker import Broker
 from tests.support.java_client.harness import beside_broker
 

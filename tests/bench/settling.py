@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from sandbox.kafka.broker import Broker
 from sandbox.workload.journal import read_journal
-from sandbox.workload.workload import Workload
 from tests.bench.hints import RESULTS
+from tests.support.faulty_workload import FaultyWorkload
 from tests.support.hints import Cluster
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def measure(broker: Broker, directory: Path, *, num_members: int, num_hints: int
     num_partitions = _PARTITIONS_PER_MEMBER * num_members
     client = {"bootstrap_servers": broker.bootstrap_servers}
     settings = {"heartbeat_interval_ms": 1000, "session_timeout_ms": 30_000, "hint_topic": "settling-hints"}
-    workload = Workload(
+    workload = FaultyWorkload(
         client, directory, topic="settling", num_partitions=num_partitions, group_id="settling",
         hint_topic="settling-hints", consumer=settings,
     )  # fmt: skip
@@ -67,7 +67,7 @@ def measure(broker: Broker, directory: Path, *, num_members: int, num_hints: int
         return rows
 
 
-def _settle(workload: Workload, cluster: Cluster, wanted: dict[str, set[int]]) -> dict[str, Any]:
+def _settle(workload: FaultyWorkload, cluster: Cluster, wanted: dict[str, set[int]]) -> dict[str, Any]:
     before = _newest_generation(workload.journals)
     placement = {f"i:{name}": {"settling": tuple(sorted(numbers))} for name, numbers in wanted.items()}
     cluster.publish(cluster.payload(placement, count_slack=10_000, max_moves=10_000))

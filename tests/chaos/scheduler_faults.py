@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sandbox.airflow.instance import Airflow
 from tests.chaos.spark_faults import STEPS, keep
 from tests.chaos.spark_world import CLUSTER, World, say
+from tests.support.airflow_faults import kill_scheduler, returned
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def scheduler_killed(world: World, airflow: Airflow, step: str, within_s: float)
     run = airflow.rest.trigger(DAG_ID)
     _wait_until_running(airflow, run, step)
     time.sleep(within_s)
-    airflow.kill_scheduler()
+    kill_scheduler(airflow)
     found = world.violations()
     killed = time.monotonic()
     airflow.start_scheduler()
@@ -50,7 +51,7 @@ def scheduler_killed(world: World, airflow: Airflow, step: str, within_s: float)
     started = time.monotonic()
     airflow.rest.wait(following, timeout_s=_RUN_TIMEOUT_S)
     found += world.violations()
-    num_published = airflow.rest.xcom(following, "publish")["published"]
+    num_published = returned(airflow, following, "publish")["published"]
     return {
         "after_s": round(within_s, 1),
         "run_ended_s": round(recovered_s, 1),

@@ -12,7 +12,6 @@ from kafka.errors import KafkaError
 
 from assignor_core.hint import derive_group_key
 from sandbox.kafka.topic_admin import create_topic, read_offsets
-from sandbox.workload.workload import Workload
 from tests.chaos.storm_hints import (
     deal,
     is_same,
@@ -24,6 +23,7 @@ from tests.chaos.storm_java import figures_of_java, is_java, java_fields
 from tests.chaos.storm_poison import peak_mb
 from tests.chaos.storm_records import RecordFaults
 from tests.chaos.verdict import Verdict, judge
+from tests.support.faulty_workload import FaultyWorkload
 from tests.support.hints import Cluster
 from tests.support.waiting import wait_until
 
@@ -57,7 +57,7 @@ class Storm(RecordFaults):
     auto_create: bool = False
     session_ms: int = 3000
     has_java: bool = False
-    workload: Workload = field(init=False)
+    workload: FaultyWorkload = field(init=False)
     cluster: Cluster = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Storm(RecordFaults):
 
     def run(self, seconds: float) -> Verdict:
         """Start all, let it storm for so long, calm down, prove that the group follows a last hint, judge."""
-        self.workload = Workload(
+        self.workload = FaultyWorkload(
             self.client,
             self.directory,
             topic=self.main,

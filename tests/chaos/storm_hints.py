@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evenlag.kafka.live_groups import LiveGroup
-    from sandbox.workload.workload import Workload
+    from tests.support.faulty_workload import FaultyWorkload
 
 # Member → topic id → partitions.
 Dealt = dict[str, dict[str, tuple[int, ...]]]
@@ -61,7 +61,7 @@ def is_same(held: Any, wanted: Any) -> bool:
 
 
 def wait_until_whole(
-    workload: Workload,
+    workload: FaultyWorkload,
     describe: Callable[[], LiveGroup | None],
     num_partitions: Callable[[], int],
 ) -> None:

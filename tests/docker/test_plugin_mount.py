@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from sandbox.jars import broker_classpath, java_command
+from sandbox.jars import broker_classpath
+from sandbox.java_tools import java_command
 from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS
 from tests.support.containers.compose_file import ROOT, SECRETS, read_services
 

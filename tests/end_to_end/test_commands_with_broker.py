@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from sandbox.kafka.broker import Broker
+    from tests.support.broker_node import BrokerNode
     from tests.support.fixtures.command import Evenlag
 
 pytestmark = [pytest.mark.extended, pytest.mark.broker]
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.extended, pytest.mark.broker]
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
 
-def _publish(broker: Broker, topic: str, values: dict[bytes, bytes | None]) -> None:
+def _publish(broker: BrokerNode, topic: str, values: dict[bytes, bytes | None]) -> None:
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     admin.create_topics(
         [
@@ -46,7 +46,7 @@ def _publish(broker: Broker, topic: str, values: dict[bytes, bytes | None]) -> N
     producer.close()
 
 
-def _hint(broker: Broker, group_id: str, *, expires_in_s: int) -> bytes:
+def _hint(broker: BrokerNode, group_id: str, *, expires_in_s: int) -> bytes:
     payload = HintPayload(
         cluster_id=broker.cluster_id,
         group_id=group_id,
@@ -63,7 +63,7 @@ def _hint(broker: Broker, group_id: str, *, expires_in_s: int) -> bytes:
 
 
 def test_hints_shows_what_stands_and_what_cannot_be_read(
-    evenlag: Evenlag, broker: Broker, unique: Callable[[str], str]
+    evenlag: Evenlag, broker: BrokerNode, unique: Callable[[str], str]
 ) -> None:
     topic = unique("hints")
     _publish(
@@ -102,7 +102,7 @@ def test_hints_shows_what_stands_and_what_cannot_be_read(
 
 
 def test_without_a_hint_topic_there_is_nothing_and_none_is_made(
-    evenlag: Evenlag, broker: Broker, unique: Callable[[str], str]
+    evenlag: Evenlag, broker: BrokerNode, unique: Callable[[str], str]
 ) -> None:
     topic = unique("no-hints")
     answer = evenlag("hints", "-b", broker.bootstrap_servers, "--hint-topic", topic)
@@ -113,7 +113,9 @@ def test_without_a_hint_topic_there_is_nothing_and_none_is_made(
     admin.close()
 
 
-def test_wrong_credentials_are_told_as_such_and_the_password_is_not(evenlag: Evenlag, broker: Broker) -> None:
+def test_wrong_credentials_are_told_as_such_and_the_password_is_not(
+    evenlag: Evenlag, broker: BrokerNode
+) -> None:
     assert broker.sasl_ssl is not None
     settings = broker.sasl_ssl.client_config() | {"sasl_plain_password": "wr0ng-password"}
     servers = settings.pop("bootstrap_servers")
@@ -125,7 +127,7 @@ def test_wrong_credentials_are_told_as_such_and_the_password_is_not(evenlag: Eve
     assert "wr0ng-password" not in answer.output
 
 
-def test_right_credentials_from_the_environment_go_through(evenlag: Evenlag, broker: Broker) -> None:
+def test_right_credentials_from_the_environment_go_through(evenlag: Evenlag, broker: BrokerNode) -> None:
     assert broker.sasl_ssl is not None
     settings = broker.sasl_ssl.client_config()
     servers = settings.pop("bootstrap_servers")
@@ -144,7 +146,7 @@ def test_a_broker_that_does_not_answer_is_told_in_one_line(evenlag: Evenlag) -> 
 @pytest.mark.jvm
 @pytest.mark.timeout(420)
 def test_run_plans_by_itself_and_publishes_only_for_the_named_group(
-    broker: Broker, unique: Callable[[str], str], tmp_path: Path
+    broker: BrokerNode, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     """One cycle without a policy file, in a process of its own, as a person runs it."""
     named, other = unique("named"), unique("other")

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sandbox.kafka.broker import Broker
+    from tests.support.broker_node import BrokerNode
 
 # Whole cycles: seconds each, but minutes on a machine that has other work.
 pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
@@ -111,7 +111,7 @@ class Setting:
 
 
 @pytest.fixture(scope="module")
-def secrets(broker: Broker) -> Iterator[tuple[str, str]]:
+def secrets(broker: BrokerNode) -> Iterator[tuple[str, str]]:
     assert broker.sasl_ssl is not None
     held = (broker.sasl_ssl.password, "a-signing-key-of-the-test-with-enough-bytes")
     with pytest.MonkeyPatch.context() as patch:
@@ -122,7 +122,10 @@ def secrets(broker: Broker) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def setting(
-    broker: Broker, secrets: tuple[str, str], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    broker: BrokerNode,
+    secrets: tuple[str, str],
+    spark: SparkSession,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Setting]:
     from assignor_core.hint import derive_group_key
 

@@ -67,13 +67,11 @@ ALLOWED: Final[dict[str, dict[str, frozenset[str]]]] = {
         "sandbox/demo/console.py": frozenset({"Console"}),
         "sandbox/demo/page.py": frozenset({"result.sequence"}),
         "sandbox/demo/workload.py": frozenset({"error"}),
-        "sandbox/jars.py": frozenset(
-            {"parser.parse_args().log_store", "log_store_name()", "error", "log_store.name"}
-        ),
+        "sandbox/jars.py": frozenset({"parser.parse_args().log_store", "error", "log_store.name"}),
         "sandbox/kafka/jvm_jars.py": frozenset({"jar"}),
         "sandbox/kafka/broker.py": frozenset({"logging.getLogger(name)"}),
         **dict.fromkeys(
-            (f"sandbox/workload/{name}.py" for name in ("consumer", "kip848_consumer", "producer")),
+            (f"sandbox/workload/{name}.py" for name in ("consumer", "producer")),
             frozenset({"logging.basicConfig"}),
         ),
     },

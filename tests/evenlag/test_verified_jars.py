@@ -17,7 +17,8 @@ from evenlag.doctor.spark_checks import spark_checks
 from evenlag.errors import JarError
 from evenlag.spark_installation import delta_jars
 from evenlag.verified_jars import recorded_hashes, verify_jars
-from sandbox.jars import JarsError, broker_classpath, cache_dir, spark_jars
+from sandbox.jars import broker_classpath, cache_dir, spark_jars
+from sandbox.java_tools import JarsError
 from tests.evenlag.doctor.verdicts import worst
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.support.brokers import Brokers
+    from tests.support.brokers import Brokers, SecureBrokers
 
 pytestmark = pytest.mark.broker
 NUM_PARTITIONS = 8
@@ -253,7 +253,7 @@ def test_a_group_in_java_works_without_a_hint_topic(group: JavaGroup) -> None:
     assert sorted(map(len, group.held().values())) == [4, 4]
 
 
-def test_the_watcher_connects_as_the_application_does(group: JavaGroup, broker: Brokers) -> None:
+def test_the_watcher_connects_as_the_application_does(group: JavaGroup, broker: SecureBrokers) -> None:
     """On a listener with TLS and SASL, by a login that only the application's settings have."""
     secure = broker.sasl_ssl
     assert secure is not None

@@ -28,12 +28,12 @@ from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
 from sandbox.kafka.broker import Broker
 from sandbox.workload.journal import read_journal
-from sandbox.workload.workload import Workload
 from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.recorded.period import BILLING, CLUSTER, FOLDER, JOURNAL_EVENTS, ORDERS, PARCELS, SHIPPING
+from tests.support.faulty_workload import FaultyWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,8 +88,8 @@ class Recorder:
         spark: SparkSession,
         loaded: LoadedPolicy,
         broker: Broker,
-        billing: Workload,
-        shipping: Workload,
+        billing: FaultyWorkload,
+        shipping: FaultyWorkload,
     ) -> None:
         self._spark, self._loaded, self._broker = spark, loaded, broker
         self.billing, self.shipping = billing, shipping
@@ -209,7 +209,7 @@ def play(recorder: Recorder) -> None:
             recorder.read(how)
 
 
-def save(lake: Path, workloads: dict[str, Workload], target: Path) -> None:
+def save(lake: Path, workloads: dict[str, FaultyWorkload], target: Path) -> None:
     """Write the lake's tables as Parquet and the journals as JSON lines, sorted, so that equal is equal."""
     import pyarrow.parquet as pq
 
@@ -247,8 +247,8 @@ def record(folder: Path, target: Path) -> None:
         config.write_text(text, encoding="utf-8")
         loaded = load_policy(config)
 
-        def workload(group_id: str, topic: str, num_partitions: int, **fields: Any) -> Workload:
-            made = Workload(
+        def workload(group_id: str, topic: str, num_partitions: int, **fields: Any) -> FaultyWorkload:
+            made = FaultyWorkload(
                 client,
                 folder / group_id,
                 topic=topic,

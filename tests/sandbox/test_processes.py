@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.jars import JarsError, broker_classpath, cache_dir, java_command
+from sandbox.jars import broker_classpath, cache_dir
+from sandbox.java_tools import JarsError, java_command
 from sandbox.processes import free_ports, kill_process, start_process, stop_process
 from tests.support.waiting import wait_until
 

@@ -22,12 +22,13 @@ from evenlag.lake.tables import TABLES
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.publish import publish_hints
 from sandbox.airflow.instance import Airflow
-from sandbox.workload.workload import Workload
 from spark_jobs.maintain import maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.soak.probes import broker_measures, driver_measures, taken_by
 from tests.soak.results import AIRFLOW_ALLOWED, ALLOWED, Series, keep
+from tests.support.airflow_faults import pids
+from tests.support.faulty_workload import FaultyWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +70,7 @@ groups:
 class Group:
     """Two hinted consumers in processes of their own, and the policy that lets hints move them."""
 
-    def __init__(self, workload: Workload, config: Path) -> None:
+    def __init__(self, workload: FaultyWorkload, config: Path) -> None:
         self.workload, self.config = workload, config
 
     @property
@@ -99,7 +100,7 @@ def group(broker: Broker, unique: Callable[[str], str], tmp_path: Path) -> Itera
         POLICY.format(lake=tmp_path / "lake", servers=broker.bootstrap_servers, hint_topic=hints, group=name),
         encoding="utf-8",
     )
-    with Workload(
+    with FaultyWorkload(
         {"bootstrap_servers": broker.bootstrap_servers},
         tmp_path / "workload",
         topic=unique("orders"),
@@ -194,7 +195,7 @@ def test_runs_through_airflow_grow_nothing(
             run = airflow.rest.trigger(f"lag_rebalance__{CLUSTER}")
             airflow.rest.wait(run, timeout_s=1800)
             taken: dict[str, Any] = {"run_s": round(run.duration_s, 1)}
-            for part, pid in airflow.pids().items():
+            for part, pid in pids(airflow).items():
                 at_rest = taken_by(pid, with_children=True)
                 taken |= at_rest.measures(part) | {f"{part}_processes": at_rest.processes}
             series.add(taken | taken_by(group.client_pid()).measures("client"))

@@ -21,6 +21,7 @@ from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import PLANS, SNAPSHOTS
 from evenlag.policy.loader import read_policy
 from sandbox.airflow.rest import AirflowError
+from tests.support.airflow_faults import kill_scheduler, returned
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
             },
         )
         (bundle / "current").symlink_to("v1")
-        work = stack.enter_context(make_workload(broker, folder))
+        work = stack.enter_context(make_workload(broker.bootstrap_servers, folder / "workload"))
         work.start_consumers(NUM_CONSUMERS)
         work.wait_until_owned()
         server.wait_until_ready()
@@ -241,7 +242,7 @@ def test_a_plan_and_its_hint_update_their_assets(team: Team) -> None:
 
     team.work.fill(skewed_backlog(team.work.wait_until_owned()))
     run = cycle(team, "a_")
-    assert team.airflow.rest.xcom(run, "publish")["published"] == 1
+    assert returned(team.airflow, run, "publish")["published"] == 1
     assert team.num_plans("a") == 1
     for what in ("plans", "hints"):
         wait_until(lambda what=what: len(team.runs(f"after_{what}")) == 1, timeout_s=60, what=what)  # type: ignore[misc]  # a default binds the loop's variable
@@ -256,7 +257,7 @@ def test_backfills_never_run_more_spark_tasks_than_the_pool_has_slots(team: Team
     until = datetime(2026, 11, 11, tzinfo=UTC)
     dags = ["a_plan_comparison", "b_plan_comparison"]
     # On SQLite a backfill cannot be created while the scheduler writes. So both wait for it, too.
-    team.airflow.kill_scheduler()
+    kill_scheduler(team.airflow)
     for dag_id in dags:
         between = {"from_date": (until - timedelta(days=DAYS)).isoformat(), "to_date": until.isoformat()}
         create_backfill(rest, {"dag_id": dag_id, "max_active_runs": DAYS, **between})

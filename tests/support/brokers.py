@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from evenlag.policy.cluster_settings import ClusterSettings
-from sandbox.kafka.broker import Broker
+from tests.support.broker_node import BrokerNode
 from tests.support.kafka_cluster import Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sandbox.kafka.broker import SaslSsl
+    from tests.support.broker_node import SaslSsl
 
 USER = "sandbox"
 
@@ -27,21 +27,25 @@ class Brokers(Protocol):
     def cluster_id(self) -> str:
         """Kafka's id of the cluster."""
 
-    @property
-    def sasl_ssl(self) -> SaslSsl | None:
-        """Connection to the secure listeners; None without any."""
-
     def kill(self) -> None:
         """Kill all nodes."""
 
 
-def start_brokers(folder: Path, num_brokers: int) -> Brokers:
+class SecureBrokers(Brokers, Protocol):
+    """Brokers with secure listeners, if they were asked for them."""
+
+    @property
+    def sasl_ssl(self) -> SaslSsl | None:
+        """Connection to the secure listeners; None without any."""
+
+
+def start_brokers(folder: Path, num_brokers: int) -> SecureBrokers:
     """Start one broker or a cluster, with plain listeners and secure ones for :data:`USER`.
 
     On three nodes a topic has three replicas, unless its creation asks for another number.
     """
     if num_brokers == 1:
-        return Broker.start(folder, sasl_ssl=True)
+        return BrokerNode.start(folder, sasl_ssl=True)
     return Cluster.start(folder, num_nodes=num_brokers, users=[USER])
 
 

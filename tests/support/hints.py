@@ -20,7 +20,7 @@ from kafka.structs import MemberState
 
 from assignor_core.hint import HintPayload, encode_hint, fingerprint, hint_key, member_key, topic_id_text
 from evenlag.consumer import HintedConsumer
-from sandbox.workload.kafka_python_rejoin_fix import finish_joins
+from tests.support.kafka_python_rejoin_fix import finish_joins
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

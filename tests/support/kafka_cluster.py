@@ -16,15 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from sandbox.kafka.broker import Broker, BrokerError
-from sandbox.kafka.certificates import write_certificates
-from sandbox.kafka.node_settings import ClusterPlace, new_cluster_id
+from sandbox.kafka.broker import BrokerError, new_cluster_id
 from sandbox.processes import free_ports
+from tests.support.broker_node import BrokerNode, ClusterPlace
+from tests.support.certificates import write_certificates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from sandbox.kafka.broker import SaslSsl
+    from tests.support.broker_node import SaslSsl
 
 
 _Found = TypeVar("_Found")
@@ -167,7 +167,7 @@ class Cluster(ClusterAdmin):
     ...     cluster.nodes[cluster.coordinator("orders")].kill()
     """
 
-    def __init__(self, nodes: Mapping[int, Broker]) -> None:
+    def __init__(self, nodes: Mapping[int, BrokerNode]) -> None:
         self.nodes = dict(nodes)
         self._frozen: set[int] = set()
 
@@ -199,7 +199,7 @@ class Cluster(ClusterAdmin):
         certificates = write_certificates(path) if users else None
         cluster = cls(
             {
-                id_: Broker(
+                id_: BrokerNode(
                     path / f"node-{id_}",
                     properties=properties,
                     class_path=class_path,

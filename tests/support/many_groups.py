@@ -13,7 +13,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import CommitFailedError, RebalanceInProgressError
 from kafka.structs import OffsetAndMetadata
 
-from sandbox.workload.kafka_python_rejoin_fix import finish_joins
+from tests.support.kafka_python_rejoin_fix import finish_joins
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from kafka import KafkaAdminClient
 from kafka.admin import ACL, ACLOperation, ACLPermissionType, ResourcePattern, ResourceType
 
-from sandbox.kafka.broker import Broker
-from sandbox.kafka.certificates import CertificateAuthority
-from sandbox.kafka.node_settings import ClusterPlace, new_cluster_id
+from sandbox.kafka.broker import new_cluster_id
 from sandbox.processes import free_ports
+from tests.support.broker_node import BrokerNode, ClusterPlace
+from tests.support.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class SecuredBroker:
         ``locked.pem`` the same with an encrypted key, ``stranger.pem`` of the other authority.
     """
 
-    broker: Broker
+    broker: BrokerNode
     addresses: dict[str, str]
     folder: Path
 
@@ -83,7 +83,7 @@ def start_secured_broker(folder: Path) -> SecuredBroker:
         certificates=(own.ca_file, server),
         has_acls=True,
     )
-    broker = Broker(folder / "node", properties=properties, place=place, listeners=_PROTOCOLS)
+    broker = BrokerNode(folder / "node", properties=properties, place=place, listeners=_PROTOCOLS)
     try:
         broker.prepare()
         broker.restart()

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from sandbox.jars import java_command
+from sandbox.java_tools import java_command
 from sandbox.processes import free_ports, kill_process, start_process, stop_process
 
 if TYPE_CHECKING:

@@ -8,12 +8,11 @@ import socket
 import struct
 import threading
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from evenlag.kafka.broker_requests import BrokerCalls
-from sandbox.kafka.broker import Broker
 from sandbox.processes import free_ports
+from tests.support.broker_node import BrokerNode, ClusterPlace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import pytest
 
     from evenlag.kafka.broker_requests import Call
+    from sandbox.kafka.broker import Broker
 
 _CHUNK = 65_536
 _POLL_S = 0.2
@@ -118,11 +118,11 @@ class StallingProxy:
         return seen
 
 
-class SecondBroker(Broker):
+class SecondBroker(BrokerNode):
     """A broker, and no controller, that joins another's cluster and sends clients to a proxy."""
 
     def __init__(self, directory: Path, first: Broker) -> None:
-        super().__init__(directory, place=replace(first.place, node_id=2, passwords={}))
+        super().__init__(directory, place=ClusterPlace(first.cluster_id, 2, {1: first.controller}))
 
     def start_behind(self, proxy: StallingProxy) -> None:
         """Start it; clients that ask for it are sent to the proxy."""

@@ -20,8 +20,8 @@ from evenlag.enums import GroupType
 from evenlag.kafka.live_groups import read_live_groups
 from sandbox.kafka.broker import Broker
 from sandbox.workload.journal import read_journal
-from sandbox.workload.workload import Workload
 from tests.bench.living.scale_out import RESULTS, planned, publish_loads, zipf_loads
+from tests.support.faulty_workload import FaultyWorkload
 from tests.support.hints import Cluster, now_ms
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def rolling_restart(
     name = f"rolling-{seed}-{'hinted' if is_hinted else 'plain'}-{now_ms()}"
     client = {"bootstrap_servers": broker.bootstrap_servers}
     settings = {"heartbeat_interval_ms": 500, "session_timeout_ms": 30_000}
-    workload = Workload(
+    workload = FaultyWorkload(
         client, directory / name, topic=name, num_partitions=len(loads), group_id=name,
         hint_topic=f"hints-{name}", consumer=settings,
     )  # fmt: skip
@@ -72,7 +72,7 @@ def rolling_restart(
         }
 
 
-def _follow_a_hint(workload: Workload, cluster: Cluster, loads: Sequence[int]) -> None:
+def _follow_a_hint(workload: FaultyWorkload, cluster: Cluster, loads: Sequence[int]) -> None:
     live = read_live_groups(cluster.admin, {cluster.group_id: GroupType.CLASSIC})[cluster.group_id]
     ((topic, topic_id, _),) = live.topics
     held = {key: by_topic.get(topic_id, []) for key, by_topic in live.held.items()}
@@ -84,7 +84,7 @@ def _follow_a_hint(workload: Workload, cluster: Cluster, loads: Sequence[int]) -
     _wait_until_quiet(workload)
 
 
-def _count_events(workload: Workload) -> Counter[str]:
+def _count_events(workload: FaultyWorkload) -> Counter[str]:
     return Counter(
         str(event["reason"] if event["event"] == "hint" else event["event"])
         for path in workload.journals
@@ -92,7 +92,7 @@ def _count_events(workload: Workload) -> Counter[str]:
     )
 
 
-def _wait_until_quiet(workload: Workload) -> None:
+def _wait_until_quiet(workload: FaultyWorkload) -> None:
     """Wait until every partition has an owner, and nobody has led a rebalance for some heartbeats."""
     while True:
         workload.wait_until_owned()

@@ -90,7 +90,7 @@ def main(way: str, num_runs: int) -> int:
             (dags / name).write_text(_DAGS[name], encoding="utf-8")
         broker = stack.enter_context(start_demo_broker(folder, "classic"))
         policy = write_policy(folder, broker, CLUSTER, GROUP)
-        work = stack.enter_context(make_workload(broker, folder))
+        work = stack.enter_context(make_workload(broker.bootstrap_servers, folder / "workload"))
         work.start_consumers(NUM_CONSUMERS)
         work.wait_until_owned()
         environment = {

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, Self
 
 from sandbox.kafka.broker import Broker
-from sandbox.workload.workload import Workload
+from tests.support.faulty_workload import FaultyWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ class CycleWorld:
         self.folder = folder
         self.lake = folder / "lake"
         self.config = folder / "evenlag.yaml"
-        self.workloads: dict[str, Workload] = {}
+        self.workloads: dict[str, FaultyWorkload] = {}
         self._stack = ExitStack()
         self.groups = dict(groups)
         self._filled = dict.fromkeys(groups, 0)
@@ -50,7 +50,7 @@ class CycleWorld:
             servers = self.broker.bootstrap_servers
             self.config.write_text(_POLICY.format(lake=self.lake, servers=servers), encoding="utf-8")
             for name, (num_partitions, num_consumers) in self.groups.items():
-                workload = Workload(
+                workload = FaultyWorkload(
                     {"bootstrap_servers": servers},
                     self.folder / name,
                     topic=name,

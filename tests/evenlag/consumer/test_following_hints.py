@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sandbox.kafka.broker import Broker
+    from tests.support.broker_node import BrokerNode
 
 pytestmark = pytest.mark.broker
 
@@ -263,7 +263,7 @@ def test_a_join_for_changed_metadata_that_outlasts_a_poll_is_taken_to_its_end(
 
 
 def test_hints_come_over_an_authenticated_connection_too(
-    broker: Broker, cluster: Cluster, topic: str, start: Callable[..., Runner]
+    broker: BrokerNode, cluster: Cluster, topic: str, start: Callable[..., Runner]
 ) -> None:
     assert broker.sasl_ssl is not None
     runner = start(group_instance_id="pod-0", **broker.sasl_ssl.client_config())

@@ -20,7 +20,7 @@ from evenlag.doctor.runner import Request, gather_lanes, run_lanes, select_lanes
 from evenlag.kafka.connection import admin_client
 from evenlag.policy.cluster_settings import ClusterSettings, SnapshotSettings
 from evenlag.publishing.rebalance_trigger.temporary_member import NotAskedError, ask_group
-from sandbox.kafka.broker import Broker
+from tests.support.broker_node import BrokerNode
 from tests.support.hints import Cluster, Runner, is_settled
 from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
@@ -46,7 +46,7 @@ def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on
         "group.max.size": "2",
         "group.min.session.timeout.ms": "10000",
     }
-    with Broker.start(tmp_path / "node", sasl_ssl=True, properties=properties) as broker:
+    with BrokerNode.start(tmp_path / "node", sasl_ssl=True, properties=properties) as broker:
         assert broker.sasl_ssl is not None
         secure: dict[str, Any] = dict(broker.sasl_ssl.client_config())
         with Cluster(broker, group_id="g", topics={"t": 4}, hint_topic="hints") as cluster:
@@ -93,7 +93,7 @@ def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on
                     runner.close()
 
 
-def _the_temporary_member_needs_a_place_and_read(broker: Broker, cluster: Cluster) -> None:
+def _the_temporary_member_needs_a_place_and_read(broker: BrokerNode, cluster: Cluster) -> None:
     """Read on the group suffices; a full group, and a group without that right, are left as they are."""
     secure = broker.sasl_ssl
     assert secure is not None
@@ -119,7 +119,7 @@ def _the_temporary_member_needs_a_place_and_read(broker: Broker, cluster: Cluste
         assert len(other.join().members) == 1
 
 
-def _doctor_names_what_is_missing(broker: Broker, cluster: Cluster, folder: Path) -> None:
+def _doctor_names_what_is_missing(broker: BrokerNode, cluster: Cluster, folder: Path) -> None:
     """What evenlag lacks is named with the line that grants it; granted by that line, nothing is missing."""
     secure = broker.sasl_ssl
     assert secure is not None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from sandbox.kafka.broker import Broker
+    from tests.support.broker_node import BrokerNode
     from tests.support.fixtures.command import Evenlag
 
 pytestmark = pytest.mark.broker
@@ -34,7 +34,7 @@ def finding(check: dict[str, Any]) -> str:
 
 
 def test_a_cluster_over_tls_is_well_and_stays_as_it_is(
-    evenlag: Evenlag, broker: Broker, tmp_path: Path, unique: Callable[[str], str]
+    evenlag: Evenlag, broker: BrokerNode, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
     assert broker.sasl_ssl is not None
     topic, password = unique("hints"), tmp_path / "password"
@@ -93,7 +93,7 @@ groups:
 
 
 def test_a_wrong_password_is_told_and_the_rest_is_skipped(
-    evenlag: Evenlag, broker: Broker, tmp_path: Path
+    evenlag: Evenlag, broker: BrokerNode, tmp_path: Path
 ) -> None:
     assert broker.sasl_ssl is not None
     policy = tmp_path / "policy.yaml"

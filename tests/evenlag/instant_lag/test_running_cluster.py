@@ -16,10 +16,10 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from sandbox.jars import java_command
-from sandbox.workload.kafka_python_rejoin_fix import finish_joins
+from sandbox.java_tools import java_command
 from tests.support.hints import now_ms
 from tests.support.java_client.harness import beside_broker
+from tests.support.kafka_python_rejoin_fix import finish_joins
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

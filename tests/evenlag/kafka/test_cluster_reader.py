@@ -19,14 +19,14 @@ from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.kafka.topic_metadata import partitions_of, read_topics
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.writing.topic_settings import read_max_bytes
-from sandbox.workload.kafka_python_rejoin_fix import finish_joins
 from tests.support.brokers import settings_of
+from tests.support.kafka_python_rejoin_fix import finish_joins
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sandbox.kafka.broker import Broker
+    from tests.support.broker_node import BrokerNode
 
 pytestmark = pytest.mark.broker
 
@@ -34,7 +34,7 @@ COMMITS_STEP = 3
 
 
 @pytest.fixture
-def cluster(broker: Broker) -> ClusterSettings:
+def cluster(broker: BrokerNode) -> ClusterSettings:
     return settings_of(broker)
 
 
@@ -48,7 +48,7 @@ def make_topic(admin: Any, name: str, partitions: int) -> None:
     admin.create_topics({name: {"num_partitions": partitions}}, wait_for_metadata=True)
 
 
-def fill(broker: Broker, topic: str, counts: dict[int, int]) -> None:
+def fill(broker: BrokerNode, topic: str, counts: dict[int, int]) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     for partition, count in counts.items():
         for _ in range(count):
@@ -57,7 +57,7 @@ def fill(broker: Broker, topic: str, counts: dict[int, int]) -> None:
     producer.close()
 
 
-def consumer(broker: Broker, *topics: str, group: str, **more: Any) -> Any:
+def consumer(broker: BrokerNode, *topics: str, group: str, **more: Any) -> Any:
     made = KafkaConsumer(
         *topics,
         group_id=group,
@@ -86,7 +86,7 @@ def members_of(reading: ClusterSnapshot, group: str) -> list[dict[str, Any]]:
 
 
 def test_offsets_commits_and_members_of_a_live_group(
-    broker: Broker, admin: Any, unique: Callable[[str], str]
+    broker: BrokerNode, admin: Any, unique: Callable[[str], str]
 ) -> None:
     topic, group = unique("orders"), unique("billing")
     make_topic(admin, topic, 3)
@@ -119,7 +119,7 @@ def test_offsets_commits_and_members_of_a_live_group(
 
 
 def test_reset_offsets_by_duration_are_those_of_the_records_times(
-    broker: Broker, admin: Any, unique: Callable[[str], str]
+    broker: BrokerNode, admin: Any, unique: Callable[[str], str]
 ) -> None:
     """KIP-1106: records of two days ago, of two hours ago, and none; the group has no commits."""
     topic, group = unique("orders"), unique("fresh")
@@ -157,7 +157,7 @@ def test_reset_offsets_by_duration_are_those_of_the_records_times(
 
 
 def test_an_empty_group_and_one_without_commits_have_their_rows(
-    broker: Broker, admin: Any, unique: Callable[[str], str]
+    broker: BrokerNode, admin: Any, unique: Callable[[str], str]
 ) -> None:
     topic, empty, fresh = unique("orders"), unique("empty"), unique("fresh")
     make_topic(admin, topic, 1)
@@ -177,7 +177,7 @@ def test_an_empty_group_and_one_without_commits_have_their_rows(
 
 
 def test_a_group_that_rebalances_shows_members_without_subscriptions(
-    broker: Broker, admin: Any, unique: Callable[[str], str]
+    broker: BrokerNode, admin: Any, unique: Callable[[str], str]
 ) -> None:
     """One member does not come back to the join while another waits in it."""
     topic, group = unique("orders"), unique("slow")
@@ -220,7 +220,7 @@ def interfering(interfere: Callable[[], None]) -> Callable[[str, int, int], None
 
 
 def test_a_topic_deleted_while_it_is_read_spoils_nothing_else(
-    broker: Broker, admin: Any, unique: Callable[[str], str]
+    broker: BrokerNode, admin: Any, unique: Callable[[str], str]
 ) -> None:
     doomed, kept = unique("doomed"), unique("kept")
     for topic in (doomed, kept):
@@ -239,7 +239,7 @@ def test_a_topic_deleted_while_it_is_read_spoils_nothing_else(
 
 
 def test_a_topic_recreated_with_fewer_partitions_while_it_is_read_is_not_one_history(
-    broker: Broker, admin: Any, unique: Callable[[str], str]
+    broker: BrokerNode, admin: Any, unique: Callable[[str], str]
 ) -> None:
     topic = unique("recreated")
     make_topic(admin, topic, 4)
@@ -283,7 +283,7 @@ def test_a_broker_that_does_not_answer_is_named_with_what_to_check() -> None:
     ],
 )
 def test_wrong_credentials_and_an_unknown_authority_are_refused_clearly(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], message: str
+    broker: BrokerNode, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setenv("WRONG_PASSWORD", "not-the-password")
     assert broker.sasl_ssl is not None

@@ -19,7 +19,7 @@ from evenlag.policy.secrets import SecretRef
 from evenlag.publishing.rebalance_trigger import await_target
 from evenlag.publishing.rebalance_trigger.await_target import await_target_assignment, is_taken_up
 from evenlag.publishing.sealing.signed_records import decode_group_hint, group_signing_key
-from sandbox.kafka.certificates import CertificateAuthority
+from tests.support.certificates import CertificateAuthority
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

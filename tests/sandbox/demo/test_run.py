@@ -60,7 +60,7 @@ def test_a_run_as_it_should_be_keeps_every_promise() -> None:
         (3, {"result": replace(RESULT, elapsed_s=300.0)}),
         (4, {"evidence": replace(CLEAN, lost={("orders", 0): ((5, 6),)})}),
         (5, {"evidence": replace(CLEAN, repeated={("orders", 0): ((5, 6),)})}),
-        (6, {"evidence": replace(CLEAN, overlaps=(Overlap(("orders", 0), "a", "b", 0.1, evicted=False),))}),
+        (6, {"evidence": replace(CLEAN, overlaps=(Overlap(("orders", 0), "a", "b", 0.1),))}),
     ],
     ids=["not published", "not applied", "not as hinted", "only drained", "lost", "twice", "two owners"],
 )

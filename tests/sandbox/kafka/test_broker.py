@@ -9,7 +9,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
-from sandbox.kafka.broker import Broker, BrokerError
+from sandbox.kafka.broker import BrokerError
+from tests.support.broker_node import BrokerNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-def test_both_listeners_reach_the_same_cluster(broker: Broker) -> None:
+def test_both_listeners_reach_the_same_cluster(broker: BrokerNode) -> None:
     assert broker.sasl_ssl is not None
     ids = []
     for config in ({"bootstrap_servers": broker.bootstrap_servers}, broker.sasl_ssl.client_config()):
@@ -28,20 +29,20 @@ def test_both_listeners_reach_the_same_cluster(broker: Broker) -> None:
     assert ids == [broker.cluster_id] * 2
 
 
-def test_a_wrong_password_is_refused(broker: Broker) -> None:
+def test_a_wrong_password_is_refused(broker: BrokerNode) -> None:
     assert broker.sasl_ssl is not None
     config = broker.sasl_ssl.client_config() | {"sasl_plain_password": "wrong"}
     with pytest.raises(KafkaError):
         KafkaAdminClient(**config, bootstrap_timeout_ms=3000)
 
 
-def test_the_password_shows_neither_in_repr_nor_to_other_users(broker: Broker) -> None:
+def test_the_password_shows_neither_in_repr_nor_to_other_users(broker: BrokerNode) -> None:
     assert broker.sasl_ssl is not None
     assert broker.sasl_ssl.password not in repr(broker.sasl_ssl)
     assert (broker.directory / "server.properties").stat().st_mode & 0o077 == 0
 
 
-def test_topics_are_not_made_by_asking_for_them(broker: Broker, unique: Callable[[str], str]) -> None:
+def test_topics_are_not_made_by_asking_for_them(broker: BrokerNode, unique: Callable[[str], str]) -> None:
     topic = unique("never-made")
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
     assert not consumer.partitions_for_topic(topic)
@@ -50,9 +51,9 @@ def test_topics_are_not_made_by_asking_for_them(broker: Broker, unique: Callable
 
 
 def test_records_survive_a_restart_on_the_same_address(tmp_path: Path) -> None:
-    with Broker.start(tmp_path / "node") as broker:
+    with BrokerNode.start(tmp_path / "node") as broker:
         with pytest.raises(BrokerError, match="not empty"):
-            Broker.start(broker.directory)
+            BrokerNode.start(broker.directory)
         address = broker.bootstrap_servers
         admin = KafkaAdminClient(bootstrap_servers=address)
         admin.create_topics([NewTopic("kept", num_partitions=1, replication_factor=1)])

@@ -17,8 +17,7 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import COMMITS
 from sandbox.processes import free_ports
-from sandbox.spark.connect_server import ConnectServer
-from sandbox.spark.jvm_environment import jvm_environment
+from sandbox.spark.connect_server import ConnectServer, jvm_environment
 from tests.support.connect_jobs import job_environment, run_module, start_program
 from tests.support.processes import num_threads, processes_with, tree, wait_until_gone
 from tests.support.waiting import wait_until
@@ -41,7 +40,7 @@ import uuid
 from datetime import date
 from pyspark.sql import functions as sf
 from evenlag.lake.tables import COMMITS
-from spark_jobs.runtime.cached_frames import CachedFrames
+from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import open_session
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandbox.kafka.broker import Broker
 from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS
 from sandbox.processes import free_ports
+from tests.support.broker_node import BrokerNode
 from tests.support.brokers import USER
 from tests.support.kafka_cluster import Cluster
 from tests.support.waiting import wait_until
@@ -34,7 +34,7 @@ class Node:
     """A broker with the plug-in, or a cluster whose nodes all have it, and the figures."""
 
     def __init__(
-        self, broker: Broker | Cluster, key_file: Path, jmx_ports: Sequence[int], harness: Harness
+        self, broker: BrokerNode | Cluster, key_file: Path, jmx_ports: Sequence[int], harness: Harness
     ) -> None:
         self.broker, self.key_file = broker, key_file
         self._jmx_ports, self._harness = jmx_ports, harness
@@ -46,7 +46,7 @@ class Node:
 
     def restart(self) -> None:
         """Restart the nodes, one after the other."""
-        if isinstance(self.broker, Broker):
+        if isinstance(self.broker, BrokerNode):
             self.broker.restart()
         else:
             for node_id in self.broker.nodes:
@@ -85,11 +85,11 @@ def start_node(
         **secured(folder),
     }
     place = folder / "node"
-    broker: Broker | Cluster
+    broker: BrokerNode | Cluster
     if num_brokers == 1:
         options = _jvm_options(jmx_ports[0])
         jars = [plugin_jar]
-        broker = Broker.start(
+        broker = BrokerNode.start(
             place, sasl_ssl=True, properties=properties, class_path=jars, jvm_options=options, kafka=kafka
         )
     else:

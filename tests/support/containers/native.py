@@ -41,7 +41,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from sandbox import subreaper
-from sandbox.jars import broker_classpath, cache_dir, java_command, spark_jars
+from sandbox.jars import broker_classpath, cache_dir, spark_jars
+from sandbox.java_tools import java_command
 from sandbox.processes import free_ports, start_process, stop_process
 from tests.support.containers.compose_file import ROOT, Service, read_services
 from tests.support.spark_cluster import make_executor_python

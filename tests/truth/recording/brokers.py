@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sandbox.kafka.broker import Broker
-    from sandbox.workload.workload import Workload
+    from tests.support.faulty_workload import FaultyWorkload
 
 NAME: Final = "brokers"
 CLUSTER: Final = "two-brokers"
@@ -153,7 +153,7 @@ def _play(stage: Stage, proxy: StallingProxy) -> None:
     stage.observe()
 
 
-def _leave(stage: Stage, group: Workload) -> None:
+def _leave(stage: Stage, group: FaultyWorkload) -> None:
     group.stop_process("consumer-1")
     group.wait_until_owned()
     stage.note("left while the snapshot was taken", group="ranges", member="consumer-1")

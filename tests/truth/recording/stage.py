@@ -17,12 +17,12 @@ from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import Actor
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.revocation import withdraw_hint
-from sandbox.workload.workload import Workload
 from spark_jobs.compare import Request, run_compare
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
 from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
+from tests.support.faulty_workload import FaultyWorkload
 from tests.truth.recording.clock import shifted_children
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Stage:
         self.text = policy.format(servers=servers)
         self.loaded: LoadedPolicy = parse_policy(self.text, environ={})
         self.cluster = cluster
-        self.workloads: dict[str, Workload] = {}
+        self.workloads: dict[str, FaultyWorkload] = {}
         self.done: list[dict[str, Any]] = []
         self._delays = cycle(_DELAYS_S)
         self._num_runs = 0
@@ -85,10 +85,10 @@ class Stage:
 
     def workload(
         self, key: str, topic: str, num_partitions: int, group_id: str | None = None, **fields: Any
-    ) -> Workload:
+    ) -> FaultyWorkload:
         """Make a group; `key` names its journal, and is its group id when none is given."""
         extra = {**_CONSUMER["extra"], **fields.pop("extra", {})}  # type: ignore[dict-item]  # a dict there
-        made = Workload(
+        made = FaultyWorkload(
             self.client,
             self._folder / key,
             topic=topic,

@@ -1,4 +1,4 @@
-"""A certificate authority and a server certificate for the sandbox's TLS listener, created at start."""
+"""A certificate authority and server certificates for the TLS listeners of brokers, created at start."""
 
 from __future__ import annotations
 

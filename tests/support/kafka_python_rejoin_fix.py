@@ -1,4 +1,4 @@
-"""A fix for kafka-python's own consumers, for those next to hinted ones in the sandbox and in tests."""
+"""A fix for kafka-python's own consumers, for those next to hinted ones."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def finish_joins(consumer: Any) -> Any:
     busy machine, a first join before the topic's metadata arrives leads there.
     `evenlag.consumer.HintedConsumer` sets the flag itself; so does Java's client (KAFKA-9815).
     """
-    coordinator = consumer._coordinator  # noqa: SLF001  # the fault is in there
-    prepare = coordinator._on_join_prepare_async  # noqa: SLF001
+    coordinator = consumer._coordinator  # the fault is in there
+    prepare = coordinator._on_join_prepare_async
 
     @wraps(prepare)
     async def prepare_and_ask(*args: Any, **kwargs: Any) -> None:
         coordinator.request_rejoin()
         await prepare(*args, **kwargs)
 
-    coordinator._on_join_prepare_async = prepare_and_ask  # noqa: SLF001
+    coordinator._on_join_prepare_async = prepare_and_ask
     return consumer

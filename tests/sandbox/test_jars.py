@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox import log_store
-from sandbox.jars import delta_jars
+from sandbox import jars
 from sandbox.java_tools import JarsError
 
 if TYPE_CHECKING:
@@ -20,21 +19,21 @@ def test_it_is_built_once_and_replaces_that_of_other_sources(tmp_path: Path) -> 
     other.touch()
     delta = tmp_path / "io.delta_delta-storage-4.4.0.jar"
     delta.touch()
-    jar = log_store.ensure_log_store(tmp_path, delta_jars())
+    jar = jars.ensure_log_store(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted([jar, delta])
     with zipfile.ZipFile(jar) as archive:
         names = set(archive.namelist())
     assert {f"evenlag/storage/{name}LogStore.class" for name in ("HardLink", "S3Conditional")} <= names
     built = jar.stat().st_mtime_ns
-    assert log_store.ensure_log_store(tmp_path, delta_jars()) == jar
+    assert jars.ensure_log_store(tmp_path) == jar
     assert jar.stat().st_mtime_ns == built
     again = tmp_path / "again.jar"
-    log_store.build_log_store(again, delta_jars())
+    jars.build_log_store(again)
     assert again.read_bytes() == jar.read_bytes()
 
 
 def test_without_a_compiler_the_message_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(JarsError, match=r"no javac found.*install a JDK, version 17"):
-        log_store.ensure_log_store(tmp_path, delta_jars())
+        jars.ensure_log_store(tmp_path)
     assert not list(tmp_path.glob("*.jar"))

@@ -1,0 +1,62 @@
+"""The sandbox's workload with faults of its processes, and with groups that do not use evenlag's assignor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from sandbox.processes import kill_process
+from sandbox.workload.workload import Workload, WorkloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class FaultyWorkload(Workload):
+    """A workload whose consumers also log what they assign as leaders (`tests.support.workload_consumer`)."""
+
+    modules: ClassVar[Mapping[str, str]] = {**Workload.modules, "classic": "tests.support.workload_consumer"}
+
+    def num_processed(self) -> dict[str, int]:
+        """Return the number of records that each consumer has processed."""
+        self._tracker.read(self.journals)
+        return dict(self._tracker.num_processed)
+
+    def wait_until_processed(self, num_records: int, *, timeout_s: float = 120.0) -> None:
+        """Wait until the consumers have processed a number of records in total."""
+        last, since = 0, time.monotonic()
+        while (done := sum(self.num_processed().values())) < num_records:
+            self.check()
+            if done > last:
+                last, since = done, time.monotonic()
+            if time.monotonic() - since > timeout_s:
+                raise WorkloadError(f"{done} of {num_records} records are processed, and no more")
+            time.sleep(0.1)
+
+    def note(self, event: str, **fields: Any) -> None:
+        """Write an event of the caller to the workload's journal."""
+        self._journal.write(event, **fields)
+
+    def pause(self, name: str) -> None:
+        """Stop a process with SIGSTOP, like a long garbage collection or a suspended machine."""
+        process = self._processes[name]
+        os.kill(process.pid, signal.SIGSTOP)
+        self._journal.write("paused", victim=name, victim_pid=process.pid)
+
+    def resume(self, name: str) -> None:
+        """Continue a paused process."""
+        process = self._processes[name]
+        self._journal.write("resumed", victim=name, victim_pid=process.pid)
+        os.kill(process.pid, signal.SIGCONT)
+
+    def pid(self, name: str) -> int:
+        """Return the process id of a running consumer or producer."""
+        return self._processes[name].pid
+
+    def kill(self, name: str) -> None:
+        """Kill a process immediately (SIGKILL)."""
+        process = self._processes.pop(name)
+        kill_process(process)
+        self._journal.write("killed", victim=name, victim_pid=process.pid)
