@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from evenlag.enums import HINTABLE_TYPES
 from evenlag.kafka.arrow_rows import find_unreadable_members
 from evenlag.kafka.member_protocol import OTHER_PROTOCOL
@@ -12,8 +15,6 @@ from evenlag.queries.lag import group_rows, member_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pyarrow as pa
 
     from evenlag.instant_lag.preview import PlanPreview
     from evenlag.instant_lag.snapshot import InstantSnapshot
@@ -100,8 +101,6 @@ def _note(row: Mapping[str, Any], state: Mapping[str, Any]) -> str | None:
 
 def _most_loaded(lag: pa.Table) -> Mapping[str, str]:
     """The member with the largest known lag of each group; of several the one with the smallest id."""
-    import pyarrow.compute as pc
-
     counted = counted_rows(lag)
     owned = counted.filter(pc.is_valid(counted["owner_member_id"]))
     sums = owned.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.enums import GroupType
 from evenlag.planning.eligibility import planning_blocker, summarize_groups
@@ -73,9 +75,6 @@ def preview_plans(
     snapshot: InstantSnapshot, groups: Collection[str], settings_of: Callable[[str], GroupSettings]
 ) -> dict[str, PlanPreview]:
     """Plan groups as ``evenlag run`` would, without its gates."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from evenlag.planning.group_batch import build_batch
 
     wanted = pa.array(sorted(groups), pa.string())

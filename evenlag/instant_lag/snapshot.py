@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.enums import GroupType
 from evenlag.errors import NotFoundError
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from evenlag.instant_lag.targets import ReadTarget
@@ -69,8 +70,6 @@ class InstantSnapshot:
 
         group_id: The group; it need not exist.
         """
-        import pyarrow.compute as pc
-
         lag, members = (
             rows.filter(pc.equal(rows["group_id"], group_id)) for rows in (self.lag, self.members)
         )
@@ -195,9 +194,6 @@ def _largest_group_first(
     table: pa.Table, rows: NDArray[np.int64], lag: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Order rows by the lag of their group, largest first, then by their own lag."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     encoded = pc.dictionary_encode(table["group_id"].take(pa.array(rows)).combine_chunks())
     group = np.asarray(encoded.indices.to_numpy(), dtype=np.int64)
     total = np.bincount(group, weights=lag[rows], minlength=len(encoded.dictionary))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.kafka.member_protocol import group_problem
 from evenlag.lake.arrow_schema import arrow_schema
@@ -15,7 +17,6 @@ from evenlag.lake.tables.contract import SNAPSHOT_COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from evenlag.kafka.committed_offsets import Commits
@@ -61,8 +62,6 @@ def body_schema(table: Table) -> pa.Schema:
 
     Returns the other columns, in the contract's order.
     """
-    import pyarrow as pa
-
     return pa.schema([column for column in arrow_schema(table) if column.name not in _HEAD])
 
 
@@ -71,8 +70,6 @@ def with_head(body: pa.Table, table: Table, head: Mapping[str, Any]) -> pa.Table
 
     Returns all columns, in the contract's order.
     """
-    import pyarrow as pa
-
     columns = [
         pa.repeat(pa.scalar(head[column.name], column.type), len(body))
         if column.name in head
@@ -126,8 +123,6 @@ def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -
     topic_ids: Id of each topic of ``commits.topics``, in the same order.
     failed_at_us: ``read_at`` of the groups that could not be read, in microseconds since the epoch.
     """
-    import pyarrow as pa
-
     good = _table(
         COMMITS,
         {
@@ -182,8 +177,6 @@ def find_unreadable_members(members: pa.Table) -> dict[str, str]:
     Returns by group id. A group that rebalances, or that is not a consumer group, is none of them.
     members: Rows of ``members``, with :data:`MEMBER_PROBLEM_COLUMNS`.
     """
-    import pyarrow.compute as pc
-
     is_bad = pc.or_(pc.is_valid(members["subscription_error"]), pc.is_valid(members["assignment_error"]))
     by_group: dict[str, list[dict[str, Any]]] = {}
     for row in members.select(MEMBER_PROBLEM_COLUMNS).filter(is_bad).to_pylist():
@@ -194,8 +187,6 @@ def find_unreadable_members(members: pa.Table) -> dict[str, str]:
 
 def find_offset_problems(offsets: pa.Table) -> list[Problem]:
     """Group the errors of rows of ``offsets``."""
-    import pyarrow.compute as pc
-
     bad = offsets.filter(pc.is_valid(offsets["error"]))
     names = pc.binary_join_element_wise(bad["topic"], bad["partition"].cast("string"), "-")
     return find_problems("offsets", names.to_pylist(), bad["error"].to_pylist())
@@ -203,8 +194,6 @@ def find_offset_problems(offsets: pa.Table) -> list[Problem]:
 
 def _table(table: Table, columns: Mapping[str, Any]) -> pa.Table:
     """Return the columns in the contract's order and types; absent columns are null."""
-    import pyarrow as pa
-
     num_rows = len(next(iter(columns.values())))
     schema = body_schema(table)
     arrays = []
@@ -220,14 +209,10 @@ def _table(table: Table, columns: Mapping[str, Any]) -> pa.Table:
 
 
 def _named(numbers: NDArray[np.int32], names: Sequence[str]) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(names, pa.string()).take(pa.array(numbers))
 
 
 def _offsets(values: NDArray[np.int64]) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(values, pa.int64(), mask=values < 0)
 
 
@@ -243,13 +228,9 @@ def _reset_offsets(resets: Mapping[str, NDArray[np.int64]]) -> list[list[dict[st
 
 
 def _times(values_us: NDArray[np.int64]) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(values_us, mask=values_us == 0).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _error_texts(errors: Errors) -> pa.Array:
-    import pyarrow as pa
-
     numbers = pa.array(errors.code - 1, pa.int32(), mask=errors.code == 0)
     return pa.array(errors.texts, pa.string()).take(numbers)

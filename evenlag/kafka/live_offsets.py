@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from evenlag.kafka.arrow_rows import commit_rows, offset_rows
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.committed_offsets import read_commits
@@ -15,8 +18,6 @@ from evenlag.kafka.topic_metadata import partitions_of, read_topics
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
-
-    import pyarrow as pa
 
     from evenlag.kafka.rate_limit import RequestLimits
 
@@ -35,8 +36,6 @@ class LiveOffsets:
 
     def error_of(self, group_id: str, topics: Collection[str]) -> str | None:
         """Return why offsets of a group could not be read; an error of its commits comes first."""
-        import pyarrow.compute as pc
-
         failed = self.commits.filter(pc.is_valid(self.commits["error"]))
         errors = dict(zip(failed["group_id"].to_pylist(), failed["error"].to_pylist(), strict=True))
         if group_id in errors:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 UNKNOWN: Final = -1
@@ -27,31 +28,22 @@ class Numbers:
     @classmethod
     def of(cls, column: pa.Array) -> Numbers:
         """Integers of any width."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         filled = pc.fill_null(column.cast(pa.int64()), 0)
         return cls(np.asarray(filled.to_numpy(), dtype=np.int64), is_valid(column))
 
     @classmethod
     def of_moments(cls, column: pa.Array) -> Numbers:
         """Timestamps, in microseconds since the epoch."""
-        import pyarrow as pa
-
         return cls.of(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
 
     @property
     def floats(self) -> pa.Array:
         """As float64 with nulls."""
-        import pyarrow as pa
-
         return pa.array(self.values, pa.float64(), mask=~self.known)
 
     @property
     def integers(self) -> pa.Array:
         """As int64 with nulls; what is too large is unknown."""
-        import pyarrow as pa
-
         known = self.known & (self.values < _TOO_LARGE)
         return pa.array(np.where(known, self.values, 0).astype(np.int64), pa.int64(), mask=~known)
 
@@ -77,9 +69,6 @@ def constant(value: int, num_rows: int) -> Numbers:
 
 def is_valid(values: Any) -> NDArray[np.bool_]:
     """Return which values are not null: bool [N]."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     valid = pc.is_valid(values)
     array = valid.to_numpy() if isinstance(valid, pa.ChunkedArray) else valid.to_numpy(zero_copy_only=False)
     return np.asarray(array, dtype=np.bool_)
@@ -87,9 +76,6 @@ def is_valid(values: Any) -> NDArray[np.bool_]:
 
 def flags(values: Any) -> NDArray[np.bool_]:
     """Return Booleans; null is False: bool [N]."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     filled = pc.fill_null(values, False)
     array = (
         filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
@@ -102,24 +88,17 @@ def codes(values: Any, known: list[str]) -> NDArray[np.int64]:
 
     values, known: The texts, and those to find, without duplicates.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = pc.index_in(values, value_set=pa.array(known, pa.string()), skip_nulls=True)
     return np.asarray(pc.fill_null(found, UNKNOWN).to_numpy(), dtype=np.int64)
 
 
 def integers(values: Any) -> NDArray[np.int64]:
     """Return integers of any width as int64; -1 for null."""
-    import pyarrow.compute as pc
-
     return np.asarray(pc.fill_null(values, UNKNOWN).to_numpy(), dtype=np.int64)
 
 
 def parents(lists: pa.ListArray) -> NDArray[np.int64]:
     """Return the list of each element, of all lists in turn."""
-    import pyarrow.compute as pc
-
     return np.asarray(pc.list_parent_indices(lists).to_numpy(), dtype=np.int64)
 
 
@@ -140,8 +119,6 @@ class AssignedPartitions(NamedTuple):
 
 def flatten_assignments(assignments: pa.ChunkedArray) -> AssignedPartitions:
     """Flatten a column of assignments of ``members``; null gives no partitions."""
-    import pyarrow.compute as pc
-
     lists = assignments.combine_chunks()
     topics = pc.list_flatten(lists)
     partitions = pc.struct_field(topics, "partitions")

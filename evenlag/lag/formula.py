@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.enums import GroupType, IsolationLevel, LagBound, LagStatus, ResetPolicy
 from evenlag.lag.arrays import (
@@ -32,7 +34,6 @@ from evenlag.lake.tables import LAG
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 CAUGHT_UP_MS: Final = 60_000
@@ -95,8 +96,6 @@ def count_lag(
     find_points: Returns the points that times behind are read from, of the rows that count; None: the
         earlier ends.
     """
-    import pyarrow as pa
-
     # One chunk for each column: lists are taken apart by their positions.
     columns: dict[str, Any] = {name: partitions[name].combine_chunks() for name in partitions.column_names}
     of_group = pa.array(codes(columns["group_id"], groups["group_id"].to_pylist()))
@@ -198,9 +197,6 @@ def _reset_offset(columns: dict[str, Any], log: _Log) -> Numbers:
 
 def _duration_offset(reset_offsets: pa.ListArray, policy: pa.Array) -> Numbers:
     """Where clients start that reset by the duration of their group's reset policy (KIP-1106)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     parent, each = parents(reset_offsets), pc.list_flatten(reset_offsets)
     is_its = flags(pc.equal(pc.struct_field(each, "reset_policy"), policy.take(pa.array(parent))))
     first = first_in_lists(is_its, parent, len(reset_offsets))
@@ -229,9 +225,6 @@ def _status(
 
 def _owners(columns: dict[str, Any], member_ids: pa.Array) -> dict[str, Any]:
     """The owner of each partition, and why it is unknown; members of share groups share partitions."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     owner, count = columns["owner_member_id"], columns["num_owners"]
     is_shared = pa.array(_equal(columns["group_type"], GroupType.SHARE))
     several = pc.fill_null(pc.not_equal(columns["owner"], columns["last_owner"]), False)
@@ -257,8 +250,6 @@ def _rates_and_times(
     find_points: Callable[[Behind, NDArray[np.bool_]], Points] | None,
 ) -> dict[str, Any]:
     """Rates, the time behind and the time until the group has caught up; of rows that count the times."""
-    import pyarrow as pa
-
     read_at, commit_at = (Numbers.of_moments(columns[name]) for name in ("read_at", "commit_read_at"))
     high, committed = Numbers.of(columns["high_watermark"]), Numbers.of(columns["committed_offset"])
     ends = Points.of(columns["end_points"])
@@ -291,6 +282,4 @@ def _rates_and_times(
 
 
 def _equal(column: Any, value: str) -> NDArray[np.bool_]:
-    import pyarrow.compute as pc
-
     return flags(pc.equal(column, value))

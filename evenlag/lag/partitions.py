@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.enums import MEMBERLESS_STATES
 from evenlag.lag.arrays import UNKNOWN, codes, flags, flatten_assignments, integers, is_valid, parents
@@ -20,7 +22,6 @@ from evenlag.lake.tables import LAG, OFFSETS, Column, Table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from evenlag.policy.group_settings import GroupSettings
@@ -80,9 +81,6 @@ def describe_groups(
 
     commits: ``group_id`` and ``error``; groups whose commits were read may be missing.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     both = pa.chunked_array([*commits["group_id"].chunks, *members["group_id"].chunks], pa.string())
     groups: list[str] = sorted(pc.unique(both).to_pylist())
     group = codes(members["group_id"], groups)
@@ -125,9 +123,6 @@ def describe_groups(
 
 def _problems(members: pa.Table, fact: str) -> pa.ChunkedArray:
     """Why the subscription or the assignment of each row is unknown; null where it is known."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     is_missing = pc.and_(pc.is_valid(members["member_id"]), pc.is_null(members[fact]))
     unsaid = pc.binary_join_element_wise(
         "the group is ", pc.fill_null(members["group_state"], "in no state"), ""
@@ -138,9 +133,6 @@ def _problems(members: pa.Table, fact: str) -> pa.ChunkedArray:
 
 def number_members(members: pa.Table) -> pa.Array:
     """Return the ids of all members in order: the number of a member is its place."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pa.array(sorted(pc.unique(members["member_id"].drop_null()).to_pylist()), pa.string())
 
 
@@ -198,9 +190,6 @@ def join_partitions(
     offsets, commits, members: Rows of one snapshot; of ``offsets`` the partitions of a topic are together
         and ascending.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     facts = describe_groups(commits, members, settings_of)
     groups: list[str] = facts["group_id"].to_pylist()
     topics: list[str] = pc.unique(offsets["topic"]).to_pylist()
@@ -257,8 +246,6 @@ def _find_rows(
 
 def _subscribed(members: pa.Table, pairs: _Pairs) -> NDArray[np.int64]:
     """Keys of the partitions of the topics that live members subscribe to."""
-    import pyarrow.compute as pc
-
     column = members["subscription"].combine_chunks()
     group = codes(members["group_id"], pairs.groups)[parents(column)]
     topic = codes(pc.list_flatten(column), pairs.topics)
@@ -286,8 +273,6 @@ def _owned(
 
 def _owners(owned: tuple[NDArray[np.int64], NDArray[np.int64]], keys: NDArray[np.int64]) -> dict[str, Any]:
     """Count of different owners of each pair, and their smallest and largest number."""
-    import pyarrow as pa
-
     size = int(owned[1].max(initial=0)) + 1
     pair = _find(keys, owned[0])
     each = np.unique((pair * size + owned[1])[pair >= 0])
@@ -306,8 +291,6 @@ def _end_points(
     pairs: _Pairs, row: NDArray[np.int64], offsets: pa.Table, history: pa.Table | None
 ) -> pa.Array:
     """Earlier high watermarks of each pair's partition."""
-    import pyarrow as pa
-
     if history is None:
         return pa.nulls(len(row), arrow_schema(GROUP_PARTITIONS).field("end_points").type)
     history, place = _same_topics(pairs, offsets, history)
@@ -318,8 +301,6 @@ def _end_points(
 
 def _commit_points(pairs: _Pairs, offsets: pa.Table, history: pa.Table | None) -> pa.Array:
     """Earlier committed offsets of each pair."""
-    import pyarrow as pa
-
     if history is None:
         return pa.nulls(len(pairs.keys), arrow_schema(GROUP_PARTITIONS).field("commit_points").type)
     history, row = _same_topics(pairs, offsets, history)
@@ -329,9 +310,6 @@ def _commit_points(pairs: _Pairs, offsets: pa.Table, history: pa.Table | None) -
 
 def _same_topics(pairs: _Pairs, offsets: pa.Table, history: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
     """Rows of the history without those that could not be read; of each, the row of ``offsets`` or -1."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     history = history.filter(pc.is_null(history["error"]))
     row = pairs.rows_of(history["topic"], history["partition"])
     # A topic that was deleted and created again begins a new history.
@@ -341,9 +319,6 @@ def _same_topics(pairs: _Pairs, offsets: pa.Table, history: pa.Table) -> tuple[p
 
 def _points(place: NDArray[np.int64], num_places: int, at: pa.ChunkedArray, offset: pa.ChunkedArray) -> Any:
     """Points as a list for each place, oldest first; those at the place -1 are left out."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     moments, offsets = at.cast(pa.timestamp("us", "UTC")), offset.cast(pa.int64())
     order = np.lexsort((integers(offsets), integers(pc.cast(moments, pa.int64())), place))
     order = order[np.searchsorted(place[order], 0) :]

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.lag.arrays import Numbers, first_in_lists, last_in_lists, parents, rounded
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 _MICROS_PER_S = 1_000_000
@@ -38,8 +39,6 @@ class Points:
     @classmethod
     def of(cls, lists: pa.ListArray) -> Points:
         """Points of lists of structs ``at, offset``; those with a null are left out."""
-        import pyarrow.compute as pc
-
         each = pc.list_flatten(lists)
         at, offset = (
             Numbers.of_moments(pc.struct_field(each, "at")),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from assignor_core.group import Group
 from assignor_core.members import utf16_key
@@ -14,7 +16,6 @@ from evenlag.enums import GroupType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
 
@@ -320,8 +321,6 @@ def read_snapshots(
     snapshot_ids, at_s: [S'] ids and times of all snapshots of the period, ascending, in seconds since the
         epoch.
     """
-    import pyarrow as pa
-
     ids = pa.array(snapshot_ids, pa.string())
     lag_snapshot, member_snapshot = (_indexes_in(rows["snapshot_id"], ids) for rows in (lag, members))
     shown = np.unique(np.concatenate([lag_snapshot, member_snapshot]))
@@ -350,23 +349,17 @@ def read_snapshots(
 
 def _sorted_distinct(values: pa.Array) -> pa.Array:
     """Distinct values, sorted: rows come in any order, and no result may depend on it."""
-    import pyarrow.compute as pc
-
     return pc.unique(values).drop_null().sort()
 
 
 def _indexes_in(values: pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
     """Index of each value in another array; -1 where it is null or missing."""
-    import pyarrow.compute as pc
-
     found = pc.fill_null(pc.index_in(values.combine_chunks(), value_set=among), -1)
     places: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
     return places
 
 
 def _floats(values: pa.ChunkedArray) -> NDArray[np.float64]:
-    import pyarrow as pa
-
     numbers: NDArray[np.float64] = values.cast(pa.float64()).to_numpy()
     return numbers
 
