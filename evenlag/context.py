@@ -47,7 +47,7 @@ def lake_root(lake: str | None, config: str | os.PathLike[str] | None, cluster: 
 
     cluster: A cluster that the policy must contain, if a policy is read.
     """
-    from evenlag.policy.environment import LAKE_VARIABLE
+    from evenlag.policy.loader import LAKE_VARIABLE
 
     if lake is not None:
         return lake

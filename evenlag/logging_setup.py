@@ -177,7 +177,7 @@ def _prepare(record: logging.LogRecord) -> bool:
     """Mask secrets in the message and the exception. A handler's filter sees the records of all loggers.
 
     Records of kafka-python are left out, unless its logger has level ``DEBUG``: an error of a connection is a
-    line of :mod:`evenlag.kafka.admin_client`, and others are raised.
+    line of :mod:`evenlag.kafka.connection`, and others are raised.
     """
     if record.name.partition(".")[0] == "kafka" and not logging.getLogger("kafka").isEnabledFor(
         logging.DEBUG

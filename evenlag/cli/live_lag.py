@@ -29,12 +29,10 @@ from evenlag.cli.tables.layout import Column, filled_table, numbers
 from evenlag.enums import LagStatus
 from evenlag.errors import JobError
 from evenlag.formatting import NOTHING, bounded, moment, number
-from evenlag.instant_lag.answer import describe_group, list_groups
-from evenlag.instant_lag.preview import preview_plans
-from evenlag.instant_lag.rates import RecentLags, rate_window_s, sparkline
-from evenlag.instant_lag.snapshot import InstantReader
-from evenlag.instant_lag.targets import open_cluster, policy_target
 from evenlag.kafka.connection import kafka_errors
+from evenlag.live_lag.answer import RecentLags, describe_group, list_groups, rate_window_s, sparkline
+from evenlag.live_lag.preview import preview_plans
+from evenlag.live_lag.snapshot import LiveReader, open_cluster, policy_target
 from evenlag.queries.lag import left_topics_text, owner_text, unknown_facts_text
 
 if TYPE_CHECKING:
@@ -44,9 +42,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from evenlag.cli.tables.layout import Table
-    from evenlag.instant_lag.preview import PlanPreview
-    from evenlag.instant_lag.snapshot import InstantSnapshot
-    from evenlag.instant_lag.targets import ReadTarget
+    from evenlag.live_lag.preview import PlanPreview
+    from evenlag.live_lag.snapshot import LiveSnapshot, ReadTarget
 
 DEFAULT_INTERVAL_S: Final = 2.0
 # Lines of a screen that are no rows of the table: title, headings, borders and caption.
@@ -81,14 +78,14 @@ def show_live_lag(request: LagRequest) -> None:
     """Read the cluster and show its lag."""
     window_s = 0.0 if request.every_s is None else rate_window_s(request.every_s)
     with open_cluster(request.target) as client:
-        reader = InstantReader(client, request.target, window_s)
+        reader = LiveReader(client, request.target, window_s)
         if request.every_s is None:
             _show_once(request, reader)
         else:
             _watch(request, reader, request.every_s)
 
 
-def _show_once(request: LagRequest, reader: InstantReader) -> None:
+def _show_once(request: LagRequest, reader: LiveReader) -> None:
     snapshot = reader.read(request.group)
     if request.export is not None:
         export_and_report(_exported(request, reader, snapshot), request.export)
@@ -99,7 +96,7 @@ def _show_once(request: LagRequest, reader: InstantReader) -> None:
     out.print(_rendered(request, View(_source(request), request.limit), reader, snapshot))
 
 
-def _watch(request: LagRequest, reader: InstantReader, every_s: float) -> None:
+def _watch(request: LagRequest, reader: LiveReader, every_s: float) -> None:
     """Show snapshots until Ctrl-C. A snapshot that fails is reported, and the next one is taken."""
     shown = _Snapshots(request, reader, every_s)
     try:
@@ -115,7 +112,7 @@ def _watch(request: LagRequest, reader: InstantReader, every_s: float) -> None:
 class _Snapshots:
     """Takes snapshots in the interval of the command, and shows them."""
 
-    def __init__(self, request: LagRequest, reader: InstantReader, every_s: float) -> None:
+    def __init__(self, request: LagRequest, reader: LiveReader, every_s: float) -> None:
         self._request = request
         self._reader = reader
         self._every_s = every_s
@@ -158,7 +155,7 @@ class _Snapshots:
             if self.num_snapshots:
                 out.print(last)
 
-    def _read(self) -> InstantSnapshot | JobError:
+    def _read(self) -> LiveSnapshot | JobError:
         try:
             with kafka_errors(self._request.target.settings):
                 snapshot = self._reader.read(self._request.group)
@@ -171,7 +168,7 @@ class _Snapshots:
         self._recent.add(snapshot)
         return snapshot
 
-    def _rendered(self, out: Console, snapshot: InstantSnapshot) -> RenderableType:
+    def _rendered(self, out: Console, snapshot: LiveSnapshot) -> RenderableType:
         limit = self._request.limit
         if out.is_terminal:
             limit = min(limit, max(out.height - _FRAME_LINES, _FEWEST_ROWS))
@@ -182,9 +179,7 @@ class _Snapshots:
         time.sleep(max(0.0, begun + self._every_s - time.monotonic()))
 
 
-def _rendered(
-    request: LagRequest, view: View, reader: InstantReader, snapshot: InstantSnapshot
-) -> RenderableType:
+def _rendered(request: LagRequest, view: View, reader: LiveReader, snapshot: LiveSnapshot) -> RenderableType:
     if request.group is not None:
         preview = preview_plans(snapshot, [request.group], reader.settings_of)[request.group]
         return group_view(view, snapshot, describe_group(snapshot, request.group, preview), preview)
@@ -193,7 +188,7 @@ def _rendered(
     return groups_view(view, snapshot, groups, previews)
 
 
-def _answer(request: LagRequest, reader: InstantReader, snapshot: InstantSnapshot) -> dict[str, Any]:
+def _answer(request: LagRequest, reader: LiveReader, snapshot: LiveSnapshot) -> dict[str, Any]:
     """Return the snapshot for JSON: all groups with their plans, or one group with all its rows."""
     head = {
         "cluster": request.target.name,
@@ -211,13 +206,13 @@ def _answer(request: LagRequest, reader: InstantReader, snapshot: InstantSnapsho
     return head | describe_group(snapshot, request.group, preview)
 
 
-def _groups(reader: InstantReader, snapshot: InstantSnapshot) -> list[dict[str, Any]]:
+def _groups(reader: LiveReader, snapshot: LiveSnapshot) -> list[dict[str, Any]]:
     groups = list_groups(snapshot)
     previews = preview_plans(snapshot, [row["group_id"] for row in groups], reader.settings_of)
     return [row | {"plan": previews[row["group_id"]].as_dict()} for row in groups]
 
 
-def _exported(request: LagRequest, reader: InstantReader, snapshot: InstantSnapshot) -> list[dict[str, Any]]:
+def _exported(request: LagRequest, reader: LiveReader, snapshot: LiveSnapshot) -> list[dict[str, Any]]:
     """Return the rows for a file: the groups, or the partitions of one group."""
     head = {"cluster": request.target.name, "read_at": snapshot.ends_read_at}
     if request.group is not None:
@@ -247,7 +242,7 @@ class View:
 
 def groups_view(
     view: View,
-    snapshot: InstantSnapshot,
+    snapshot: LiveSnapshot,
     groups: Sequence[Mapping[str, Any]],
     previews: Mapping[str, PlanPreview],
 ) -> Table:
@@ -283,7 +278,7 @@ def groups_view(
 
 
 def group_view(
-    view: View, snapshot: InstantSnapshot, group: Mapping[str, Any], preview: PlanPreview
+    view: View, snapshot: LiveSnapshot, group: Mapping[str, Any], preview: PlanPreview
 ) -> RenderableType:
     """Return the tables of members and partitions of a group, as `describe_group` returns it."""
     members = [row["member_id"] for row in group["members"] if row["member_id"] is not None]
@@ -296,7 +291,7 @@ def group_view(
 
 
 def _member_table(
-    view: View, snapshot: InstantSnapshot, group: Mapping[str, Any], places: Mapping[str, str]
+    view: View, snapshot: LiveSnapshot, group: Mapping[str, Any], places: Mapping[str, str]
 ) -> Table:
     columns = (
         numbers("#", lambda row: places.get(row["member_id"], "")),
@@ -409,7 +404,7 @@ def _lower_bounds(rows: Sequence[Mapping[str, Any]]) -> str:
     return lower_bound_text(rows, f"≥ is a lower bound{advice}")
 
 
-def _problems(snapshot: InstantSnapshot) -> str:
+def _problems(snapshot: LiveSnapshot) -> str:
     problems = snapshot.problems
     if not problems:
         return ""

@@ -132,7 +132,7 @@ def explain(
 @app.command("schema")
 def schema() -> None:
     """Print the JSON schema of the policy file, for editors and validators."""
-    from evenlag.policy.json_schema import render_schema
+    from evenlag.policy.settings import render_schema
 
     typer.echo(render_schema(), nl=False)
 

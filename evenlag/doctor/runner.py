@@ -26,7 +26,7 @@ from evenlag.errors import JobError, PolicyError, UsageError
 from evenlag.formatting import did_you_mean
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.freshness import read_freshness
-from evenlag.policy.environment import LAKE_VARIABLE
+from evenlag.policy.loader import LAKE_VARIABLE
 from evenlag.redaction import redact
 
 if TYPE_CHECKING:

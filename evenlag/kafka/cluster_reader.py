@@ -21,13 +21,12 @@ from evenlag.kafka.arrow_rows import (
     member_rows,
     offset_rows,
 )
-from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.broker_requests import BrokerCalls, RequestBudget, RequestLimits
 from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing, describe_groups, list_groups
 from evenlag.kafka.log_offsets import read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
-from evenlag.kafka.rate_limit import RequestBudget, RequestLimits
 from evenlag.kafka.topic_metadata import (
     TOPIC_DENIED,
     error_name,

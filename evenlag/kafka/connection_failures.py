@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import KafkaSettingsError
-from evenlag.kafka.request_errors import in_one_line
+from evenlag.kafka.broker_requests import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -21,8 +21,8 @@ from evenlag.kafka.topic_metadata import error_name, read_metadata
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from evenlag.kafka.broker_requests import RequestLimits
     from evenlag.kafka.member_protocol import Topics
-    from evenlag.kafka.rate_limit import RequestLimits
 
 # A group of a type that a newer Kafka has is listed, and its members are not known.
 _DESCRIBED_TYPES: Final = frozenset(GroupType)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.members import is_temporary_member
 from evenlag.enums import REBALANCING_STATES, GroupType
-from evenlag.kafka.request_errors import in_one_line
+from evenlag.kafka.broker_requests import in_one_line
 from evenlag.kafka.topic_metadata import error_name
 from evenlag.name_patterns import compile_expression
 

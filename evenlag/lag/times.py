@@ -1,7 +1,7 @@
 """Points in time of logs and commits: rates, and for how long a group has been behind.
 
 A point says where a log ended at a moment. Points come from earlier snapshots, or from the record timestamps
-that brokers look up (:mod:`evenlag.instant_lag.time_behind`). Both are read by the same rules.
+that brokers look up (:mod:`evenlag.live_lag.time_behind`). Both are read by the same rules.
 """
 
 from __future__ import annotations

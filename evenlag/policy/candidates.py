@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.objective import Load
 from evenlag.errors import PolicyError
-from evenlag.policy.gate_contract import GateSetting, RuleSetting
-from evenlag.policy.gates import SIMULATED_GATES
+from evenlag.policy.gates import SIMULATED_GATES, GateSetting, RuleSetting
 from evenlag.policy.portable_settings import plain_values
 
 if TYPE_CHECKING:

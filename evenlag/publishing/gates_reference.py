@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from evenlag.policy.gate_contract import Fixed, GateSetting, PlanLimit
-from evenlag.policy.gates import GATES
+from evenlag.policy.gates import GATES, Fixed, GateSetting, PlanLimit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from evenlag.policy.gate_contract import Gate
+    from evenlag.policy.gates import Gate
 
 _INTRODUCTION: Final = """\
 # Gates

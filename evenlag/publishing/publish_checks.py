@@ -16,10 +16,9 @@ from assignor_core.hint import HintPayload
 from assignor_core.objective import Load, relative_gain
 from evenlag.enums import EVENLAG_ASSIGNOR, GroupState, GroupType
 from evenlag.kafka.arrow_rows import member_rows
+from evenlag.kafka.broker_requests import Deadline
 from evenlag.kafka.connection import request_limits
-from evenlag.kafka.live_groups import read_live_groups
-from evenlag.kafka.live_offsets import read_live_offsets
-from evenlag.kafka.rate_limit import Deadline
+from evenlag.kafka.live_groups import read_live_groups, read_live_offsets
 from evenlag.kafka.topic_metadata import is_not_authorized
 from evenlag.lag.arrays import codes, integers
 from evenlag.lag.formula import count_lag
@@ -32,9 +31,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from evenlag.kafka.live_groups import LiveGroup
-    from evenlag.kafka.live_offsets import LiveOffsets
-    from evenlag.kafka.rate_limit import RequestLimits
+    from evenlag.kafka.broker_requests import RequestLimits
+    from evenlag.kafka.live_groups import LiveGroup, LiveOffsets
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.tables import LAG, MEMBERS, OFFSETS, QUALITY_RESULTS, SNAPSHOTS
-from evenlag.policy.gate_contract import Comparison, is_unknown
+from evenlag.policy.gates import Comparison, is_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

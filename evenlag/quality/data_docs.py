@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from evenlag.html.markup import Html, badge, numbers, page, table, text, when
-from evenlag.policy.gate_contract import Comparison
+from evenlag.policy.gates import Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

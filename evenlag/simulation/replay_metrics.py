@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.simulation.capacity import BUSY_BACKLOG_S
 from evenlag.simulation.fluid_model import ROUNDING_RECORDS
+from evenlag.simulation.history import BUSY_BACKLOG_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

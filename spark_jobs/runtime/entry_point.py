@@ -19,8 +19,7 @@ from evenlag.errors import JobError
 from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted
 from evenlag.lake.location import LakePaths
 from evenlag.logging_setup import airflow_run_id, log_fields, named_logger, set_up_logging
-from evenlag.policy.environment import LAKE_VARIABLE
-from evenlag.policy.loader import DEFAULT_POLICY_PATH, POLICY_VARIABLE
+from evenlag.policy.loader import DEFAULT_POLICY_PATH, LAKE_VARIABLE, POLICY_VARIABLE
 from evenlag.private_files import OWNER_ONLY
 from evenlag.redaction import redact
 from spark_jobs.runtime.event_channel import EventChannel

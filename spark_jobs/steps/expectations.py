@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import QualityCheckError
-from evenlag.policy.gate_contract import Comparison
-from evenlag.policy.gates import GATES
+from evenlag.policy.gates import GATES, Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
 
-    from evenlag.policy.gate_contract import Gate
+    from evenlag.policy.gates import Gate
     from evenlag.quality.checks import Check
 
     # What an expectation is made of: name, observed values, limits, comparison, and whether null passes.

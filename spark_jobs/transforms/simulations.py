@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from evenlag.policy.candidates import Candidate
     from evenlag.policy.settings import Pauses, Policy
-    from evenlag.simulation.simulate_group import ScoredSnapshots
-    from evenlag.simulation.snapshot_scores import SnapshotScores
+    from evenlag.simulation.simulate_group import ScoredSnapshots, SnapshotScores
 
 # Kinds of rows of one Arrow call: scored snapshots (none for a continuous period) and replays.
 MOMENT: Final = "moment"

@@ -31,7 +31,7 @@ import pandas as pd
 from evenlag.planning.gate_inputs import gate_inputs
 from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.gates import GATES
-from evenlag.policy.json_schema import render_schema
+from evenlag.policy.settings import render_schema
 from evenlag.policy.portable_settings import plain_values
 from evenlag.policy.group_settings import GateLimits, GroupSettings
 from evenlag.publishing.gates_reference import render_gates

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.enums import GroupType
+from evenlag.kafka.broker_requests import RequestLimits
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
-from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS
 from evenlag.policy.cluster_settings import ClusterSettings

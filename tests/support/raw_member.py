@@ -8,9 +8,8 @@ from kafka import KafkaAdminClient
 from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from evenlag.kafka.broker_requests import BrokerCalls, Call
+from evenlag.kafka.broker_requests import BrokerCalls, Call, RequestLimits
 from evenlag.kafka.coordinators import find_coordinators
-from evenlag.kafka.rate_limit import RequestLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

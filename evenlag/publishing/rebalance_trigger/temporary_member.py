@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from assignor_core.members import TEMPORARY_MEMBER_MARK
 from evenlag.enums import EVENLAG_ASSIGNOR, GroupState
 from evenlag.errors import JobError
-from evenlag.kafka.admin_client import open_admin_client
 from evenlag.kafka.broker_requests import BrokerCalls, Call
-from evenlag.kafka.connection import kafka_client_settings, kafka_errors, request_limits
+from evenlag.kafka.connection import kafka_client_settings, kafka_errors, open_admin_client, request_limits
 from evenlag.kafka.coordinators import COORDINATOR_ERRORS, find_coordinators
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE, TEMPORARY_CLIENT_ID
 from evenlag.kafka.topic_metadata import error_name

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import PublishError
-from evenlag.kafka.request_errors import no_answer_errors
+from evenlag.kafka.broker_requests import no_answer_errors
 from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:

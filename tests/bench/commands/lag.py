@@ -1,7 +1,7 @@
 """`evenlag lag -b` beside Kafka's own ``kafka-consumer-groups --all-groups --describe``, whole processes.
 
 ``python -m tests.bench.commands.lag [--groups N] [--partitions N] [--runs N] [--evenlag PATH]`` fills a
-broker of its own as ``tests.bench.reading`` does, and writes ``docs/bench/instant_lag.json``. ``--evenlag``
+broker of its own as ``tests.bench.reading`` does, and writes ``docs/bench/live_lag.json``. ``--evenlag``
 names the command of another environment, e.g. one with the extra ``cli`` alone: pyarrow imports pandas if it
 is installed.
 
@@ -25,15 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evenlag.cli.cluster_target import find_target
-from evenlag.instant_lag.snapshot import InstantReader
-from evenlag.instant_lag.targets import open_cluster, policy_target
+from evenlag.live_lag.snapshot import LiveReader, open_cluster, policy_target
 from sandbox.kafka.broker import Broker
 from tests.bench.reading import fill, time_tool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RESULTS = Path(__file__).resolve().parents[3] / "docs" / "bench" / "instant_lag.json"
+RESULTS = Path(__file__).resolve().parents[3] / "docs" / "bench" / "live_lag.json"
 # The limits that the command has to keep.
 _LEAST_RATIO, _MOST_BESIDES_S = 8.0, 0.5
 
@@ -56,7 +55,7 @@ def time_snapshot(bootstrap_servers: str, num_rows: int) -> float:
     target = policy_target(found.loaded.policy, found.name)
     begin = time.perf_counter()
     with open_cluster(target) as client:
-        snapshot = InstantReader(client, target).read()
+        snapshot = LiveReader(client, target).read()
     seconds = time.perf_counter() - begin
     if snapshot.lag.num_rows != num_rows or snapshot.problems:
         sys.exit(f"{snapshot.lag.num_rows} rows of {num_rows}, problems: {snapshot.problems[:3]}")

@@ -9,8 +9,7 @@ import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 
 from evenlag.errors import JobError
-from evenlag.kafka.admin_client import INTERVAL_S, summarize_connection_errors
-from evenlag.kafka.connection import admin_client
+from evenlag.kafka.connection import INTERVAL_S, admin_client, summarize_connection_errors
 from evenlag.logging_setup import _prepare
 from evenlag.policy.cluster_settings import ClusterSettings
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.support.brokers import Brokers
 
-OURS = "evenlag.kafka.admin_client"
+OURS = "evenlag.kafka.connection"
 REFUSED = KafkaConnectionError("111 ECONNREFUSED")
 
 

@@ -12,12 +12,12 @@ from kafka.admin import NewTopic
 from kafka.protocol.admin.topics import ElectionType
 from kafka.structs import OffsetAndMetadata
 
-from evenlag.kafka import admin_client as admin_module
 from evenlag.kafka import cluster_reader
+from evenlag.kafka import connection as admin_module
+from evenlag.kafka.broker_requests import Deadline, FailoverWindow, RequestLimits
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import list_groups
-from evenlag.kafka.rate_limit import Deadline, FailoverWindow, RequestLimits
 from evenlag.policy.cluster_settings import ClusterSettings
 from tests.support.kafka_cluster import OFFSETS_TOPIC, offsets_partition
 from tests.support.two_brokers import shorten_requests

@@ -14,13 +14,12 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.enums import GroupType
-from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.broker_requests import BrokerCalls, RequestLimits
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
 from evenlag.kafka.live_groups import read_live_groups
-from evenlag.kafka.rate_limit import RequestLimits
 from sandbox.jars import OWN_KAFKA
 from sandbox.kafka.broker import default_version
 from tests.support.brokers import settings_of

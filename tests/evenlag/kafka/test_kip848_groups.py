@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.broker_requests import BrokerCalls, Deadline, RequestBudget
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing, describe_groups
-from evenlag.kafka.rate_limit import Deadline, RequestBudget
 from sandbox.jars import OWN_KAFKA
 from sandbox.kafka.broker import default_version
 from tests.support.brokers import settings_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenlag.kafka.arrow_rows import Problem, find_problems, problem_rows
-from evenlag.kafka.rate_limit import Deadline, RequestBudget
+from evenlag.kafka.broker_requests import Deadline, RequestBudget
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

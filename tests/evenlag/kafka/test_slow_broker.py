@@ -9,11 +9,10 @@ import pytest
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.broker_requests import BrokerCalls, Deadline, RequestBudget, RequestLimits
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
-from evenlag.kafka.rate_limit import Deadline, RequestBudget, RequestLimits
 from evenlag.policy.cluster_settings import ClusterSettings
 from sandbox.kafka.broker import Broker
 from tests.support.two_brokers import SecondBroker, StallingProxy, shorten_requests

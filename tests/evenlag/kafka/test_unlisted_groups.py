@@ -13,12 +13,11 @@ from kafka.protocol.consumer import JoinGroupRequest
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.kafka import cluster_reader
-from evenlag.kafka.broker_requests import BrokerCalls, Call
+from evenlag.kafka.broker_requests import BrokerCalls, Call, RequestLimits
 from evenlag.kafka.cluster_reader import ClusterReader, find_unlisted
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing
-from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.kafka.topic_metadata import error_name
 from tests.support.brokers import settings_of
 

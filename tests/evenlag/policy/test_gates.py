@@ -9,7 +9,10 @@ import pytest
 
 from evenlag.lake.tables import PLANS
 from evenlag.planning.gate_inputs import COUNTED_INPUTS, METRIC_PREFIXES, gate_inputs
-from evenlag.policy.gate_contract import (
+from evenlag.policy.gates import (
+    GATE_SETTINGS,
+    GATES,
+    ROUTINE_GATES,
     VARYING,
     Comparison,
     Example,
@@ -19,7 +22,6 @@ from evenlag.policy.gate_contract import (
     RuleSetting,
     is_unknown,
 )
-from evenlag.policy.gates import GATE_SETTINGS, GATES, ROUTINE_GATES
 from evenlag.policy.group_settings import GateLimits, GroupSettings
 
 MEASURES = {

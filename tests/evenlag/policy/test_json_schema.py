@@ -9,7 +9,7 @@ import jsonschema  # type: ignore[import-untyped]  # ships no types
 import pytest
 import yaml
 
-from evenlag.policy.json_schema import render_schema
+from evenlag.policy.settings import render_schema
 from tests.evenlag.policy.test_loader import POLICY
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.kafka.broker_requests import Answer, BrokerCalls
-from evenlag.kafka.rate_limit import FailoverWindow
+from evenlag.kafka.broker_requests import Answer, BrokerCalls, FailoverWindow
 from evenlag.publishing import publish_checks
 from evenlag.publishing.hint_topic import TopicState
 from evenlag.publishing.publish import LastSequences, PublishReport, publish_hints

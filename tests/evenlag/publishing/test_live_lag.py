@@ -8,8 +8,7 @@ import pytest
 
 from assignor_core.hint import HintPayload
 from evenlag.enums import IsolationLevel
-from evenlag.kafka.live_groups import LiveGroup
-from evenlag.kafka.live_offsets import LiveOffsets
+from evenlag.kafka.live_groups import LiveGroup, LiveOffsets
 from evenlag.lake.tables import COMMITS, OFFSETS
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.publishing.publish_checks import LiveGain, group_lag, measure_gain

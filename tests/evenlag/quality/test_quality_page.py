@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evenlag.policy.gate_contract import Comparison
+from evenlag.policy.gates import Comparison
 from evenlag.quality.checks import CHECKS, Check, QualitySetting
 from tests.support.pages.markdown import ROOT, cells
 

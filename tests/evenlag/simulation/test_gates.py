@@ -10,15 +10,14 @@ import pytest
 
 from assignor_core.group import Group
 from assignor_core.members import Member
-from evenlag.policy.gate_contract import Comparison
-from evenlag.policy.gates import SIMULATED_GATES
+from evenlag.policy.gates import SIMULATED_GATES, Comparison
 from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.portable_settings import plain_values
 from evenlag.simulation import scenarios
 from evenlag.simulation.scenarios import EARLY_INPUTS, PLAN_INPUTS, SimulatedPlan, may_plan, passes_gates
 
 if TYPE_CHECKING:
-    from evenlag.policy.gate_contract import Gate
+    from evenlag.policy.gates import Gate
 
 SETTINGS = plain_values(GroupSettings())
 each_gate = pytest.mark.parametrize("gate", SIMULATED_GATES, ids=lambda gate: gate.name)

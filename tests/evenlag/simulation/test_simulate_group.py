@@ -11,8 +11,8 @@ from evenlag.errors import PolicyError
 from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.policy.settings import Pauses
-from evenlag.simulation.capacity import estimate_capacities
 from evenlag.simulation.fluid_model import simulate
+from evenlag.simulation.history import estimate_capacities
 from evenlag.simulation.replay_metrics import model_error, time_lags_s
 from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario
 from evenlag.simulation.simulate_group import score_group, simulate_group

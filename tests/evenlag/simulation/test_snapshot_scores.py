@@ -11,7 +11,7 @@ from assignor_core.group import Group
 from assignor_core.metrics import count_moves, measure
 from assignor_core.objective import relative_gain
 from assignor_core.verify import largest_count_gap
-from evenlag.simulation.snapshot_scores import score_snapshots
+from evenlag.simulation.simulate_group import score_snapshots
 
 
 def random_group(rng: np.random.Generator, *, equal: bool) -> Group:

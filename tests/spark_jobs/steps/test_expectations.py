@@ -12,8 +12,7 @@ import pandas as pd  # noqa: TID253 - the frame that is judged is pandas'
 import pytest
 
 from evenlag.errors import QualityCheckError
-from evenlag.policy.gate_contract import Comparison, Gate
-from evenlag.policy.gates import GATES
+from evenlag.policy.gates import GATES, Comparison, Gate
 from evenlag.policy.group_settings import GroupSettings
 from spark_jobs.steps.expectations import gate_verdicts
 

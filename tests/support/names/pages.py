@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.policy.gate_contract import Comparison
+from evenlag.policy.gates import Comparison
 from evenlag.publishing.approval_page import build_page
 from evenlag.publishing.sealing.verified_plans import VerifiedPlan
 from evenlag.quality.data_docs import Expectation, PlanResults, Result, Run, render_pages

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka import KafkaAdminClient, TopicPartition
 
-from evenlag.kafka.broker_requests import BrokerCalls
+from evenlag.kafka.broker_requests import BrokerCalls, Deadline, RequestBudget
 from evenlag.kafka.coordinators import find_coordinators
-from evenlag.kafka.rate_limit import Deadline, RequestBudget
 from tests.support.two_brokers import SecondBroker, StallingProxy
 from tests.support.waiting import wait_until
 from tests.truth.recording.stage import Stage

@@ -10,10 +10,10 @@ from kafka import KafkaAdminClient
 
 from assignor_core.members import TEMPORARY_MEMBER_MARK
 from evenlag.enums import GroupType
+from evenlag.kafka.broker_requests import RequestLimits
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.live_groups import read_live_groups
 from evenlag.kafka.member_protocol import TEMPORARY_CLIENT_ID
-from evenlag.kafka.rate_limit import RequestLimits
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.rebalance_trigger import temporary_member
 from evenlag.publishing.rebalance_trigger.temporary_member import NotAskedError, ask_group

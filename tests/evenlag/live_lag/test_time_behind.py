@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from evenlag.instant_lag import time_behind
-from evenlag.instant_lag.time_behind import TimePoints
 from evenlag.kafka.topic_metadata import Partitions
 from evenlag.lag.arrays import Numbers
+from evenlag.live_lag import time_behind
+from evenlag.live_lag.time_behind import TimePoints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,14 +15,14 @@ from evenlag.planning.eligibility import planning_blocker, summarize_groups
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from evenlag.instant_lag.snapshot import InstantSnapshot
+    from evenlag.live_lag.snapshot import LiveSnapshot
     from evenlag.planning.group_batch import GroupBatch
     from evenlag.planning.group_planner import GroupPlan
     from evenlag.policy.group_settings import GroupSettings
 
 _NO_TOPICS: Final = "none of the topics that its members subscribe to was read"
 # A snapshot is no stored snapshot, and the payload of a preview goes nowhere.
-_NO_SNAPSHOT: Final = "instant"
+_NO_SNAPSHOT: Final = "live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class PlanPreview:
 
 
 def preview_plans(
-    snapshot: InstantSnapshot, groups: Collection[str], settings_of: Callable[[str], GroupSettings]
+    snapshot: LiveSnapshot, groups: Collection[str], settings_of: Callable[[str], GroupSettings]
 ) -> dict[str, PlanPreview]:
     """Plan groups as ``evenlag run`` would, without its gates."""
     from evenlag.planning.group_batch import build_batch

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from evenlag.cli.live_lag import View, group_view, groups_view
-from evenlag.instant_lag.answer import describe_group, list_groups
-from evenlag.instant_lag.preview import preview_plans
-from evenlag.instant_lag.snapshot import InstantSnapshot
 from evenlag.kafka.arrow_rows import Problem
 from evenlag.lag.formula import count_lag
 from evenlag.lag.partitions import join_partitions
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS
+from evenlag.live_lag.answer import describe_group, list_groups
+from evenlag.live_lag.preview import preview_plans
+from evenlag.live_lag.snapshot import LiveSnapshot
 from evenlag.policy.group_settings import GroupSettings
 from tests.support.lakes.snapshots import NOW, arrow, commit, member, offset
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from evenlag.instant_lag.preview import PlanPreview
+    from evenlag.live_lag.preview import PlanPreview
 
 SETTINGS = GroupSettings(reset_policy="earliest")
 
 
 def take(
     *members: dict[str, Any], committed: dict[str, dict[int, int]], ends: dict[int, int]
-) -> InstantSnapshot:
+) -> LiveSnapshot:
     """A snapshot of topic ``t`` and groups with commits."""
     joined = join_partitions(
         arrow(OFFSETS, [offset(partition, end) for partition, end in ends.items()]),
@@ -39,7 +39,7 @@ def take(
         lambda _group: SETTINGS,
     )
     lag = count_lag(joined.partitions, joined.groups, joined.member_ids, 900)
-    return InstantSnapshot("k", NOW, NOW, lag, arrow(MEMBERS, members), (), 0)
+    return LiveSnapshot("k", NOW, NOW, lag, arrow(MEMBERS, members), (), 0)
 
 
 SKEWED = take(
@@ -159,7 +159,7 @@ def test_a_group_that_is_not_measured_or_not_read_says_so_in_the_list() -> None:
 
 def test_what_could_not_be_read_is_below_the_table() -> None:
     problems = [Problem("group", f"g-{number}", "NotCoordinator") for number in range(5)]
-    snapshot = InstantSnapshot("k", NOW, NOW, SKEWED.lag, SKEWED.members, problems, 0)
+    snapshot = LiveSnapshot("k", NOW, NOW, SKEWED.lag, SKEWED.members, problems, 0)
     out = Console(width=200, record=True, highlight=False)
     with out.capture() as captured:
         out.print(groups_view(View("shop", 2), snapshot, list_groups(snapshot), {}))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from evenlag.instant_lag.rates import MAX_SNAPSHOTS, RecentLags, sparkline
-from evenlag.instant_lag.snapshot import InstantSnapshot
 from evenlag.lake.tables import LAG, MEMBERS
+from evenlag.live_lag.answer import MAX_SNAPSHOTS, RecentLags, sparkline
+from evenlag.live_lag.snapshot import LiveSnapshot
 from tests.support.lakes.snapshots import NOW, arrow
 
 
-def snapshot(lag: int | None) -> InstantSnapshot:
+def snapshot(lag: int | None) -> LiveSnapshot:
     """A snapshot of one group; it has left a topic with a lag of its own."""
     rows = [{"group_id": "g", "status": "OK", "lag_records": lag}]
     rows.append({"group_id": "g", "status": "NOT_SUBSCRIBED", "lag_records": 99})
-    return InstantSnapshot("k", NOW, NOW, arrow(LAG, rows), arrow(MEMBERS, []), (), 0)
+    return LiveSnapshot("k", NOW, NOW, arrow(LAG, rows), arrow(MEMBERS, []), (), 0)
 
 
 def test_the_course_of_a_lag_is_kept_for_a_number_of_snapshots() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -10,14 +11,14 @@ import pyarrow.compute as pc
 from evenlag.enums import HINTABLE_TYPES
 from evenlag.kafka.arrow_rows import find_unreadable_members
 from evenlag.kafka.member_protocol import OTHER_PROTOCOL
-from evenlag.lag.group_lag import counted_rows
+from evenlag.lag.group_lag import counted_rows, measure_lag
 from evenlag.queries.lag import group_rows, member_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evenlag.instant_lag.preview import PlanPreview
-    from evenlag.instant_lag.snapshot import InstantSnapshot
+    from evenlag.live_lag.preview import PlanPreview
+    from evenlag.live_lag.snapshot import LiveSnapshot
 
 _RATES: Final = ("arrival_rate_records_per_s", "consume_rate_records_per_s")
 _PARTITION_COLUMNS: Final = (
@@ -42,7 +43,7 @@ _GROUP_COLUMNS: Final = ("group_state", "group_type", "protocol_type", "assignor
 _MEMBER_COLUMNS: Final = ("group_instance_id", "client_id", "client_host")
 
 
-def list_groups(snapshot: InstantSnapshot) -> list[dict[str, Any]]:
+def list_groups(snapshot: LiveSnapshot) -> list[dict[str, Any]]:
     """Return a row for each group of a snapshot.
 
     Returns as :func:`~evenlag.queries.lag.group_rows`, which orders them, with ``group_state``,
@@ -62,7 +63,7 @@ def list_groups(snapshot: InstantSnapshot) -> list[dict[str, Any]]:
     return found
 
 
-def describe_group(snapshot: InstantSnapshot, group_id: str, preview: PlanPreview) -> dict[str, Any]:
+def describe_group(snapshot: LiveSnapshot, group_id: str, preview: PlanPreview) -> dict[str, Any]:
     """Return a group with its members and partitions."""
     only = snapshot.of_group(group_id)
     described = {row["member_id"]: row for row in only.members.to_pylist()}
@@ -113,3 +114,53 @@ def _rates(lag: pa.Table) -> dict[str, dict[str, float | None]]:
     """Sum of the known rates by group, without topics that it has left; None where none is known."""
     sums = counted_rows(lag).group_by("group_id").aggregate([(name, "sum") for name in _RATES])
     return {row["group_id"]: {name: row[f"{name}_sum"] for name in _RATES} for row in sums.to_pylist()}
+
+
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_GAP: Final = " "
+MAX_SNAPSHOTS: Final = 40
+"""Number of snapshots that are kept."""
+_LEAST_WINDOW_S: Final = 30.0
+
+
+def rate_window_s(every_s: float) -> float:
+    """Return how far rates go back: the last ten intervals of the snapshots, at least half a minute."""
+    return max(10 * every_s, _LEAST_WINDOW_S)
+
+
+class RecentLags:
+    """Keeps the lag of each group in the last snapshots of a cluster."""
+
+    def __init__(self) -> None:
+        self._lags: deque[dict[str, int | None]] = deque(maxlen=MAX_SNAPSHOTS)
+
+    def add(self, snapshot: LiveSnapshot) -> None:
+        """Add the newest snapshot."""
+        groups = measure_lag(snapshot.lag, snapshot.members)
+        self._lags.append({group_id: lag.total_lag_records for group_id, lag in groups.items()})
+
+    def lags(self, group_id: str) -> list[int | None]:
+        """Return the lag of a group in the kept snapshots, oldest first; None where it is unknown.
+
+        Returns at most :data:`MAX_SNAPSHOTS` values.
+        """
+        return [lags.get(group_id) for lags in self._lags]
+
+
+def sparkline(values: list[int | None], width: int) -> str:
+    """Draw numbers as bars from 0 to the largest of them.
+
+    values: The numbers, oldest first; None leaves a gap.
+
+    Examples
+    --------
+    >>> sparkline([0, 50, None, 100], 10)
+    '▁▅ █'
+    """
+    shown = values[-width:]
+    largest = max((value for value in shown if value is not None), default=0)
+    steps = len(_BARS) - 1
+    return "".join(
+        _GAP if value is None else _BARS[(2 * value * steps + largest) // (2 * largest) if largest else 0]
+        for value in shown
+    )

@@ -16,12 +16,11 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.cli.cluster_target import find_target
-from evenlag.instant_lag.answer import list_groups
-from evenlag.instant_lag.preview import preview_plans
-from evenlag.instant_lag.snapshot import InstantReader
-from evenlag.instant_lag.targets import policy_target
 from evenlag.kafka.connection import admin_client
 from evenlag.lag.group_lag import GroupLag, measure_lag
+from evenlag.live_lag.answer import list_groups
+from evenlag.live_lag.preview import preview_plans
+from evenlag.live_lag.snapshot import LiveReader, policy_target
 from tests.support.brokers import settings_of
 from tests.support.hints import now_ms
 from tests.support.raw_member import RawMember
@@ -30,8 +29,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from evenlag.instant_lag.snapshot import InstantSnapshot
-    from evenlag.instant_lag.targets import ReadTarget
+    from evenlag.live_lag.snapshot import LiveSnapshot, ReadTarget
     from sandbox.kafka.broker import Broker
 
 pytestmark = pytest.mark.broker
@@ -81,9 +79,9 @@ class Scene:
             RawMember(servers, group_id, topics=topics, session_timeout_ms=600_000)
         )
 
-    def read(self, group_id: str, reset: str | None = None) -> tuple[InstantSnapshot, GroupLag]:
+    def read(self, group_id: str, reset: str | None = None) -> tuple[LiveSnapshot, GroupLag]:
         target = read_target(self.broker, reset)
-        snapshot = InstantReader(self.admin, target).read(group_id)
+        snapshot = LiveReader(self.admin, target).read(group_id)
         return snapshot, measure_lag(snapshot.lag, snapshot.members)[group_id]
 
 
@@ -93,7 +91,7 @@ def scene(broker: Broker, unique: Callable[[str], str]) -> Iterator[Scene]:
         yield Scene(broker, admin, unique, stack)
 
 
-def rows_of(snapshot: InstantSnapshot, *names: str) -> dict[tuple[str, int], tuple[Any, ...]]:
+def rows_of(snapshot: LiveSnapshot, *names: str) -> dict[tuple[str, int], tuple[Any, ...]]:
     rows = snapshot.lag.to_pylist()
     return {(row["topic"], row["partition"]): tuple(row[name] for name in names) for row in rows}
 

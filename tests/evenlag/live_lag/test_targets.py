@@ -8,7 +8,7 @@ import pytest
 
 from evenlag.cli.cluster_target import find_target
 from evenlag.enums import Mode
-from evenlag.instant_lag.targets import policy_target
+from evenlag.live_lag.snapshot import policy_target
 
 if TYPE_CHECKING:
     from tests.support.fixtures.command import Evenlag

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,30 +17,79 @@ import pyarrow.compute as pc
 from evenlag.enums import GroupType
 from evenlag.errors import NotFoundError
 from evenlag.formatting import did_you_mean
-from evenlag.instant_lag.time_behind import TimePoints
 from evenlag.kafka.acls import Grants
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.connection import kafka_client_settings, kafka_errors, open_admin_client, request_limits
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.topic_metadata import is_not_authorized
 from evenlag.lag.arrays import integers
 from evenlag.lag.formula import count_lag
 from evenlag.lag.partitions import join_partitions
+from evenlag.live_lag.time_behind import TimePoints
+from evenlag.policy.pseudonymize import Pseudonymizer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from numpy.typing import NDArray
 
-    from evenlag.instant_lag.targets import ReadTarget
     from evenlag.kafka.arrow_rows import Problem
+    from evenlag.kafka.broker_requests import RequestLimits
     from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
-    from evenlag.kafka.rate_limit import RequestLimits
     from evenlag.lag.formula import Behind
     from evenlag.lag.partitions import JoinedPartitions
     from evenlag.lag.times import Points
+    from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
+    from evenlag.policy.settings import Policy
+
+# A user waits for the answer: a wrong address is reported sooner than that of a policy.
+_BOOTSTRAP_TIMEOUT_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTarget:
+    """How a cluster is read, and the settings of its groups.
+
+    limits: Limits of the requests of one snapshot.
+    client: Keyword arguments of a kafka-python client; secrets included.
+    pseudonymizer: Hashes or drops members' columns as the policy says.
+    """
+
+    name: str
+    settings: ClusterSettings
+    limits: RequestLimits
+    settings_of: Callable[[str], GroupSettings]
+    client: Mapping[str, Any] = field(repr=False)
+    pseudonymizer: Pseudonymizer | None = None
+
+
+def policy_target(policy: Policy, cluster: str, *, is_named: bool = False) -> ReadTarget:
+    """Return how a policy's cluster is read.
+
+    is_named: Whether the brokers are named on the command line, not in a policy file.
+    """
+    settings = policy.clusters[cluster]
+    client = kafka_client_settings(settings)
+    if is_named and "bootstrap_timeout_ms" not in settings.kafka:
+        client["bootstrap_timeout_ms"] = _BOOTSTRAP_TIMEOUT_MS
+    return ReadTarget(
+        name=cluster,
+        settings=settings,
+        limits=request_limits(settings),
+        settings_of=partial(policy.group_settings, cluster),
+        client=client,
+        pseudonymizer=Pseudonymizer.of(settings.privacy),
+    )
+
+
+@contextmanager
+def open_cluster(target: ReadTarget) -> Iterator[Any]:
+    """Connect to a cluster, with kafka-python's errors explained."""
+    with kafka_errors(target.settings), open_admin_client(target.client) as client:
+        yield client
 
 
 # A snapshot reads for that long, so that the times of single reads differ from its own.
@@ -46,7 +97,7 @@ _READ_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class InstantSnapshot:
+class LiveSnapshot:
     """Lag of a cluster's groups at one moment.
 
     kafka_cluster_id: The cluster id that the brokers report.
@@ -65,7 +116,7 @@ class InstantSnapshot:
     problems: Sequence[Problem]
     num_requests: int
 
-    def of_group(self, group_id: str) -> InstantSnapshot:
+    def of_group(self, group_id: str) -> LiveSnapshot:
         """Return the snapshot with the rows of one group.
 
         group_id: The group; it need not exist.
@@ -76,7 +127,7 @@ class InstantSnapshot:
         return replace(self, lag=lag, members=members)
 
 
-class InstantReader:
+class LiveReader:
     """Reads the lag of a cluster as often as it is asked to, over one connection.
 
     client: A ``KafkaAdminClient``.
@@ -90,7 +141,7 @@ class InstantReader:
         self._rate_window_s = rate_window_s
         self._earlier: deque[ClusterSnapshot] = deque()
 
-    def read(self, group_id: str | None = None) -> InstantSnapshot:
+    def read(self, group_id: str | None = None) -> LiveSnapshot:
         """Read the cluster.
 
         Returns the snapshot. What could not be read is unknown, and a problem.
@@ -109,7 +160,7 @@ class InstantReader:
         found = reader.read(inventory=inventory)
         calls = BrokerCalls.within(self._client, limits, broken=inventory.broken)
         lag = self._count(calls, found)
-        return InstantSnapshot(
+        return LiveSnapshot(
             kafka_cluster_id=inventory.kafka_cluster_id,
             commits_read_at=found.read_times["commits_read_at"],
             ends_read_at=found.read_times["end_read_at"],

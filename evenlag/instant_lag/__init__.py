@@ -1,8 +1,0 @@
-"""Lag of a running cluster, read directly: without a lake, Spark and Java.
-
-:mod:`~evenlag.instant_lag.snapshot` reads a cluster once, :mod:`evenlag.lag` counts the
-lag as for the jobs, :mod:`~evenlag.instant_lag.time_behind` asks the brokers for how long a group is
-behind, :mod:`~evenlag.instant_lag.preview` plans each group on the spot, and
-:mod:`~evenlag.instant_lag.rates` keeps the lag of the last snapshots. Nothing
-is written and nothing is published.
-"""
