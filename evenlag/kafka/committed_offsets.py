@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from evenlag.kafka.broker_requests import Batch
-from evenlag.kafka.coordinators import COORDINATOR_ERRORS, refresh_coordinators
+from evenlag.kafka.coordinators import GroupRequests, ask_coordinators
 from evenlag.kafka.member_protocol import read_group_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import datetime
 
     from numpy.typing import NDArray
 
-    from evenlag.kafka.broker_requests import Answer, BrokerCalls
+    from evenlag.kafka.broker_requests import BrokerCalls
     from evenlag.kafka.member_protocol import TopicCommits
 
 # A response for 50 groups of 100 partitions has 100 kB.
@@ -116,55 +115,33 @@ def read_commits(
         group with offsets of an open transaction then has an error.
     """
     columns = _Columns(topics)
-    failed: dict[str, str] = {}
-    pending, again = dict(coordinators), list[str]()
-    for attempt in calls.rounds():
-        waiting: list[str] = []
-        if attempt:
-            pending, waiting = refresh_coordinators(calls, again)
-        again = _read_once(calls, pending, columns, failed, share_groups, require_stable=require_stable)
-        again += waiting
-        if not again:
-            break
-        calls.failover.begin()
-    return columns.finish(failed)
-
-
-def _read_once(
-    calls: BrokerCalls,
-    coordinators: Mapping[str, int | str],
-    columns: _Columns,
-    failed: dict[str, str],
-    share_groups: Collection[str],
-    *,
-    require_stable: bool,
-) -> list[str]:
-    """Send each request once; return the groups whose coordinator has changed, or may have."""
-    by_node: dict[tuple[int, bool], list[str]] = defaultdict(list)
-    for group_id, node in sorted(coordinators.items()):
-        if isinstance(node, str):
-            failed[group_id] = node
-        else:
-            by_node[node, group_id in share_groups].append(group_id)
     takes_many = _takes_many(calls)
-    batches = []
-    for (node, is_share), names in sorted(by_node.items()):
-        size = _GROUPS_A_REQUEST if takes_many or is_share else 1
-        make = (
-            _share_request if is_share else partial(_request, is_one=size == 1, require_stable=require_stable)
+
+    def make(is_share: bool) -> tuple[int, Callable[[Sequence[str]], Any]]:
+        if is_share:
+            return _GROUPS_A_REQUEST, _share_request
+        return (
+            _GROUPS_A_REQUEST if takes_many else 1,
+            partial(_request, is_one=not takes_many, require_stable=require_stable),
         )
-        batches += [Batch(node, names[first : first + size], make) for first in range(0, len(names), size)]
-    again: list[str] = []
-    for batch, answer in calls.run_batches(batches):
-        again += _take_answer(
-            batch.names,
-            answer,
-            columns,
-            failed,
-            is_share=batch.names[0] in share_groups,
-            takes_many=takes_many,
-        )
-    return again
+
+    def rows_of(names: Sequence[str], response: Any) -> list[tuple[str, Any]]:
+        if takes_many or names[0] in share_groups:
+            return [(row.group_id, row) for row in response.groups or ()]
+        return [(names[0], response)]
+
+    def take(group_id: str, row: Any, read_at: datetime) -> tuple[str | None, int]:
+        offsets, error, code = read_group_offsets(row, is_share=group_id in share_groups)
+        if error is None:
+            columns.add(group_id, offsets, round(read_at.timestamp() * 1_000_000))
+        return error, code
+
+    requests = GroupRequests(lambda name: name in share_groups, make, take, "not read", rows_of)
+    failed = ask_coordinators(calls, coordinators, requests)
+    for group_id, error in failed.items():
+        if group_id in share_groups and error.startswith(_NO_SUCH_REQUEST):
+            failed[group_id] = _NOT_MEASURED
+    return columns.finish(failed)
 
 
 def _takes_many(calls: BrokerCalls) -> bool:
@@ -200,41 +177,3 @@ def _share_request(names: Sequence[str]) -> Any:
 
     group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
     return DescribeShareGroupOffsetsRequest(groups=[group(group_id=name, topics=None) for name in names])
-
-
-def _take_answer(
-    names: Sequence[str],
-    answer: Answer,
-    columns: _Columns,
-    failed: dict[str, str],
-    *,
-    is_share: bool,
-    takes_many: bool,
-) -> list[str]:
-    if answer.response is None:
-        reason = str(answer.error)
-        is_unknown = is_share and reason.startswith(_NO_SUCH_REQUEST)
-        failed.update(dict.fromkeys(names, _NOT_MEASURED if is_unknown else reason))
-        return [] if answer.failed_node is None else list(names)
-    read_at_us = round(answer.at.timestamp() * 1_000_000)
-    again = []
-    rows = (
-        [(row.group_id, row) for row in answer.response.groups or ()]
-        if takes_many or is_share
-        else [(names[0], answer.response)]
-    )
-    left = set(names)
-    for group_id, row in rows:
-        if group_id not in left:
-            continue
-        left.remove(group_id)
-        failed.pop(group_id, None)
-        offsets, error, code = read_group_offsets(row, is_share=is_share)
-        if error is None:
-            columns.add(group_id, offsets, read_at_us)
-            continue
-        failed[group_id] = error
-        if code in COORDINATOR_ERRORS:
-            again.append(group_id)
-    failed.update(dict.fromkeys(left, "not read"))
-    return again

@@ -157,87 +157,31 @@ class _Attempt:
         self.mechanisms = list(getattr(response, "mechanisms", None) or self.mechanisms)
 
 
-@dataclass(frozen=True, slots=True)
 class _Seen:
-    """What is known of a failed connection."""
+    """What is known of a failed connection, and names for messages."""
 
-    error: Exception
-    server: str
-    settings: Mapping[str, Any]
-    attempt: _Attempt
-
-    @property
-    def origin(self) -> BaseException:
-        """The error of ``ssl`` that kafka-python's error was raised for, else that error itself."""
-        around = (self.error, self.attempt.origin, *self.error.args)
-        return next((each for each in around if isinstance(each, ssl.SSLError)), self.error)
-
-    @property
-    def text(self) -> str:
-        return in_one_line(self.error)
-
-    @property
-    def verify_code(self) -> int | None:
-        return getattr(self.origin, "verify_code", None)
-
-    @property
-    def reason(self) -> str:
-        return str(
-            getattr(self.origin, "verify_message", None) or getattr(self.origin, "reason", None) or "EOF"
-        )
-
-    @property
-    def code(self) -> int | None:
-        found = _ERRNO.search(str(self.error))
-        return None if found is None else int(found["code"] or found["other"])
-
-    @property
-    def protocol(self) -> str:
-        return str(self.settings.get("security_protocol", "PLAINTEXT"))
-
-    @property
-    def has_tls(self) -> bool:
-        return self.protocol.endswith("SSL")
-
-    @property
-    def has_sasl(self) -> bool:
-        return self.protocol.startswith("SASL")
-
-    @property
-    def with_tls(self) -> str:
-        return "SASL_SSL" if self.has_sasl else "SSL or SASL_SSL"
-
-    @property
-    def without_tls(self) -> str:
-        return "SASL_PLAINTEXT" if self.has_sasl else "PLAINTEXT or SASL_PLAINTEXT"
-
-    @property
-    def with_sasl(self) -> str:
-        return "SASL_SSL" if self.has_tls else "SASL_PLAINTEXT"
-
-    @property
-    def without_sasl(self) -> str:
-        return "SSL" if self.has_tls else "PLAINTEXT"
-
-    @property
-    def host(self) -> str:
-        return self.server.rpartition("://")[2].rpartition(":")[0].strip("[]") or self.server
-
-    @property
-    def proxy(self) -> str:
-        return " through the proxy" if {"proxy_url", "socks5_proxy"} & self.settings.keys() else ""
-
-    @property
-    def user(self) -> str:
-        return str(self.settings.get("sasl_plain_username") or "evenlag")
-
-    @property
-    def login_error(self) -> str:
-        return str(self.error).rpartition("SaslAuthenticationFailedError: ")[2]
-
-    @property
-    def mechanisms(self) -> str:
-        return ", ".join(self.attempt.mechanisms) or "others"
+    def __init__(self, error: Exception, server: str, settings: Mapping[str, Any], attempt: _Attempt) -> None:
+        self.error, self.settings, self.attempt = error, settings, attempt
+        self.text = in_one_line(error)
+        # The error of ssl that kafka-python's error was raised for, else that error itself.
+        around = (error, attempt.origin, *error.args)
+        self.origin = next((each for each in around if isinstance(each, ssl.SSLError)), error)
+        self.verify_code = getattr(self.origin, "verify_code", None)
+        reasons = (getattr(self.origin, name, None) for name in ("verify_message", "reason"))
+        self.reason = next((str(reason) for reason in reasons if reason), "EOF")
+        found = _ERRNO.search(str(error))
+        self.code = None if found is None else int(found["code"] or found["other"])
+        self.host = server.rpartition("://")[2].rpartition(":")[0].strip("[]") or server
+        self.proxy = " through the proxy" if {"proxy_url", "socks5_proxy"} & settings.keys() else ""
+        self.user = str(settings.get("sasl_plain_username") or "evenlag")
+        self.login_error = str(error).rpartition("SaslAuthenticationFailedError: ")[2]
+        self.mechanisms = ", ".join(attempt.mechanisms) or "others"
+        self.protocol = str(settings.get("security_protocol", "PLAINTEXT"))
+        self.has_tls, self.has_sasl = self.protocol.endswith("SSL"), self.protocol.startswith("SASL")
+        self.with_tls = "SASL_SSL" if self.has_sasl else "SSL or SASL_SSL"
+        self.without_tls = "SASL_PLAINTEXT" if self.has_sasl else "PLAINTEXT or SASL_PLAINTEXT"
+        self.with_sasl = "SASL_SSL" if self.has_tls else "SASL_PLAINTEXT"
+        self.without_sasl = "SSL" if self.has_tls else "PLAINTEXT"
 
     def is_kafka(self, name: str) -> bool:
         return any(kind.__name__ == name for kind in type(self.error).__mro__)

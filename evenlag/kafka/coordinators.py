@@ -1,14 +1,17 @@
-"""Group coordinators: which broker coordinates a group."""
+"""Group coordinators: which broker coordinates a group, and requests about groups to them."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.kafka.broker_requests import Call
+from evenlag.kafka.broker_requests import Batch, Call
 from evenlag.kafka.topic_metadata import error_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from evenlag.kafka.broker_requests import Answer, BrokerCalls
 
@@ -46,15 +49,83 @@ def find_coordinators(calls: BrokerCalls, group_ids: Sequence[str]) -> dict[str,
     return found
 
 
-def refresh_coordinators(
-    calls: BrokerCalls, group_ids: Collection[str]
-) -> tuple[dict[str, int | str], list[str]]:
-    """Find coordinators again.
+@dataclass(frozen=True, slots=True)
+class GroupRequests:
+    """Requests about groups, to their coordinators.
 
-    Returns as :func:`find_coordinators`, without the groups whose coordinator is skipped; and these groups,
-    which wait for another coordinator.
-    group_ids: Groups whose last request failed with an error of :data:`COORDINATOR_ERRORS`.
+    kind_of: Returns what kind of request a group needs.
+    make: Returns, for a kind, how many groups a request takes, and what builds it for some of them.
+    take: Takes the row of a group and when it was read; returns why it is unreadable, and its error code.
+    missing: Why a group is unknown that a response does not have.
+    rows_of: Returns the groups of a response to a request for these names, each with its row.
     """
+
+    kind_of: Callable[[str], Hashable]
+    make: Callable[[Any], tuple[int, Callable[[Sequence[str]], Any]]]
+    take: Callable[[str, Any, datetime], tuple[str | None, int]]
+    missing: str
+    rows_of: Callable[[Sequence[str], Any], Iterable[tuple[str, Any]]] = lambda _names, response: [
+        (row.group_id, row) for row in response.groups or ()
+    ]
+
+
+def ask_coordinators(
+    calls: BrokerCalls, coordinators: Mapping[str, int | str], requests: GroupRequests
+) -> dict[str, str]:
+    """Ask for each group; where its coordinator has changed, or may have, find it and ask again.
+
+    Returns why groups could not be read, by group id.
+    """
+    failed: dict[str, str] = {}
+    pending, again = dict(coordinators), list[str]()
+    for attempt in calls.rounds():
+        waiting: list[str] = []
+        if attempt:
+            pending, waiting = _refresh(calls, again)
+        failed |= {group_id: node for group_id, node in pending.items() if isinstance(node, str)}
+        again = _ask_once(calls, pending, requests, failed) + waiting
+        if not again:
+            break
+        calls.failover.begin()
+    return failed
+
+
+def _ask_once(
+    calls: BrokerCalls,
+    coordinators: Mapping[str, int | str],
+    requests: GroupRequests,
+    failed: dict[str, str],
+) -> list[str]:
+    """Send each request once; return the groups whose coordinator has changed, or may have."""
+    by_node: dict[tuple[int, Any], list[str]] = defaultdict(list)
+    for group_id, node in sorted(coordinators.items()):
+        if isinstance(node, int):
+            by_node[node, requests.kind_of(group_id)].append(group_id)
+    batches = []
+    for (node, kind), names in sorted(by_node.items()):
+        size, make = requests.make(kind)
+        batches += [Batch(node, names[first : first + size], make) for first in range(0, len(names), size)]
+    again: list[str] = []
+    for batch, answer in calls.run_batches(batches):
+        if answer.response is None:
+            failed.update(dict.fromkeys(batch.names, str(answer.error)))
+            again += [] if answer.failed_node is None else batch.names
+            continue
+        left = set(batch.names)
+        for group_id, row in requests.rows_of(batch.names, answer.response):
+            if group_id not in left:
+                continue
+            left.remove(group_id)
+            failed.pop(group_id, None)
+            error, code = requests.take(group_id, row, answer.at)
+            failed |= {} if error is None else {group_id: error}
+            again += [group_id] if code in COORDINATOR_ERRORS else []
+        failed.update(dict.fromkeys(left, requests.missing))
+    return again
+
+
+def _refresh(calls: BrokerCalls, group_ids: Collection[str]) -> tuple[dict[str, int | str], list[str]]:
+    """Find coordinators again; apart, the groups whose coordinator is skipped wait for another one."""
     found = find_coordinators(calls, sorted(group_ids))
     waiting = [group_id for group_id, node in found.items() if node in calls.broken]
     return {group_id: node for group_id, node in found.items() if node not in calls.broken}, waiting

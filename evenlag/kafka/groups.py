@@ -6,15 +6,19 @@ error of one group or one broker is recorded with that group, and the others are
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import GroupType
-from evenlag.kafka.broker_requests import Batch, BrokerCalls, Call
-from evenlag.kafka.coordinators import COORDINATOR_ERRORS, find_coordinators, refresh_coordinators
+from evenlag.kafka.broker_requests import BrokerCalls, Call
+from evenlag.kafka.coordinators import (
+    COORDINATOR_ERRORS,
+    GroupRequests,
+    ask_coordinators,
+    find_coordinators,
+)
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE, described_group
 from evenlag.kafka.topic_metadata import error_name, read_metadata
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 # A group of a type that a newer Kafka has is listed, and its members are not known.
 _DESCRIBED_TYPES: Final = frozenset(GroupType)
 _GROUPS_PER_REQUEST: Final = 100
+_NOT_DESCRIBED: Final = "the group could not be described"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +113,24 @@ def describe_groups(
         them.
     """
     details: dict[str, _Description] = {}
-    failed: dict[str, str] = {}
     supported = {name for name, row in listed.items() if row.group_type in _DESCRIBED_TYPES and not row.error}
-    pending = {name: node for name, node in coordinators.items() if name in supported}
-    retry: list[str] = []
-    for attempt in calls.rounds():
-        waiting: list[str] = []
-        if attempt:
-            pending, waiting = refresh_coordinators(calls, retry)
-        retry = _describe_once(
-            calls, listed, pending, topics, details, failed, with_operations=with_operations
-        )
-        retry += waiting
-        if not retry:
-            break
-        calls.failover.begin()
+
+    def take(group_id: str, row: Any, read_at: datetime) -> tuple[str | None, int]:
+        fields = described_group(row, listed[group_id].group_type, topics)
+        details[group_id] = _Description(fields, read_at)
+        return None, row.error_code
+
+    requests = GroupRequests(
+        kind_of=lambda group_id: listed[group_id].group_type,
+        make=lambda kind: (
+            _GROUPS_PER_REQUEST,
+            partial(_describe_request, group_type=kind, with_operations=with_operations),
+        ),
+        take=take,
+        missing=_NOT_DESCRIBED,
+    )
+    asked = {name: node for name, node in coordinators.items() if name in supported}
+    failed = ask_coordinators(calls, asked, requests)
     rows: list[dict[str, Any]] = []
     for group_id in sorted(listed):
         error = listed[group_id].error or failed.get(group_id)
@@ -151,48 +159,6 @@ def describe_named_groups(
     }
     topics = cache(lambda: read_metadata(calls, ignored_topics).partitions.names)
     return describe_groups(calls, listed, find_coordinators(calls, sorted(listed)), topics)
-
-
-def _describe_once(
-    calls: BrokerCalls,
-    listed: Mapping[str, GroupListing],
-    coordinators: Mapping[str, int | str],
-    topics: Topics,
-    details: dict[str, _Description],
-    failed: dict[str, str],
-    *,
-    with_operations: bool,
-) -> list[str]:
-    """Send each request once; return the groups whose coordinator has changed, or may have."""
-    by_node: dict[tuple[int, str], list[str]] = defaultdict(list)
-    for group_id, node in sorted(coordinators.items()):
-        if isinstance(node, str):
-            failed[group_id] = node
-        else:
-            by_node[node, listed[group_id].group_type].append(group_id)
-    batches = [
-        Batch(
-            node,
-            names[first : first + _GROUPS_PER_REQUEST],
-            partial(_describe_request, group_type=group_type, with_operations=with_operations),
-        )
-        for (node, group_type), names in sorted(by_node.items())
-        for first in range(0, len(names), _GROUPS_PER_REQUEST)
-    ]
-    retry: list[str] = []
-    for batch, answer in calls.run_batches(batches):
-        if answer.response is None:
-            failed.update(dict.fromkeys(batch.names, str(answer.error)))
-            retry += [] if answer.failed_node is None else batch.names
-            continue
-        for row in answer.response.groups or ():
-            if row.group_id not in batch.names:
-                continue
-            failed.pop(row.group_id, None)
-            fields = described_group(row, listed[row.group_id].group_type, topics)
-            details[row.group_id] = _Description(fields, answer.at)
-            retry += [row.group_id] if row.error_code in COORDINATOR_ERRORS else []
-    return retry
 
 
 def _describe_request(names: Sequence[str], *, group_type: str, with_operations: bool) -> Any:
@@ -241,6 +207,6 @@ def _member_rows(
     if with_operations:
         head["authorized_operations"] = fields.get("authorized_operations")
     if description is None and not error and listed.group_type in _DESCRIBED_TYPES:
-        head["error"] = "the group could not be described"
+        head["error"] = _NOT_DESCRIBED
     members = fields.get("members") or []
     return [head | member for member in members] or [head]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from evenlag.kafka.broker_requests import Call
 from evenlag.kafka.topic_metadata import NO_LEADER, NO_REPLICA, error_name, leaders_of, read_topics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Iterator
 
     from numpy.typing import NDArray
 
@@ -167,47 +168,60 @@ def _read_once(
     """Send each request once; return by spec the rows whose leader has changed, or may have."""
     asked: list[tuple[int, NDArray[np.int64]]] = []
     planned: list[Call] = []
+    moved: list[list[NDArray[np.int64]]] = []
     for which, (timestamp, level) in enumerate(specs):
         rows = pending[which]
-        for node in np.unique(leader[rows]).tolist():
-            mine = rows[leader[rows] == node]
-            if node == NO_LEADER:
-                results[which].errors.put(mine, "LeaderNotAvailableError")
-                continue
-            for first in range(0, len(mine), _PARTITIONS_A_REQUEST):
-                part = mine[first : first + _PARTITIONS_A_REQUEST]
-                asked.append((which, part))
-                planned.append(Call(node, _request(partitions, part, timestamp, level)))
-    moved: list[list[NDArray[np.int64]]] = [[rows[leader[rows] == NO_LEADER]] for rows in pending]
+        leaderless = rows[leader[rows] == NO_LEADER]
+        results[which].errors.put(leaderless, "LeaderNotAvailableError")
+        moved.append([leaderless])
+        at_ms = np.full(len(rows), timestamp)
+        for part, call in leader_calls(partitions, rows, leader[rows], at_ms, level):
+            asked.append((which, rows[part]))
+            planned.append(call)
     for (which, rows), answer in zip(asked, calls.run(planned), strict=True):
         moved[which].append(_take_answer(partitions, rows, answer, results[which]))
     return [np.sort(np.concatenate(rows)) for rows in moved]
 
 
-def _request(
-    partitions: Partitions, rows: NDArray[np.int64], timestamp: int, level: int
-) -> Callable[[], Any]:
+def leader_calls(
+    partitions: Partitions,
+    rows: NDArray[np.int64],
+    leader: NDArray[np.int32],
+    at_ms: NDArray[np.int64],
+    level: int = _READ_UNCOMMITTED,
+) -> Iterator[tuple[NDArray[np.int64], Call]]:
+    """Yield requests for the first offsets at moments, each with the indexes of its partitions in `rows`.
+
+    rows, leader, at_ms: Rows of ``partitions``, who leads each, and the moment for it; without a leader
+        there is no request.
+    """
+    for node in np.unique(leader[leader >= 0]).tolist():
+        mine = np.flatnonzero(leader == node)
+        for first in range(0, len(mine), _PARTITIONS_A_REQUEST):
+            part = mine[first : first + _PARTITIONS_A_REQUEST]
+            yield part, Call(node, partial(_request, partitions, rows[part], at_ms[part], level))
+
+
+def _request(partitions: Partitions, rows: NDArray[np.int64], at_ms: NDArray[np.int64], level: int) -> Any:
     from kafka.protocol.consumer import ListOffsetsRequest
 
     topic = ListOffsetsRequest.ListOffsetsTopic
     partition = topic.ListOffsetsPartition
-
-    def make() -> Any:
-        return ListOffsetsRequest(
-            isolation_level=level,
-            topics=[
-                topic(
-                    name=name,
-                    partitions=[
-                        partition(partition_index=number, timestamp=timestamp) for number in numbers.tolist()
-                    ],
-                )
-                for name, numbers in partitions.rows_by_topic(rows)
-            ],
-            min_version=ListOffsetsRequest.min_version_for_isolation_level(level),
-        )
-
-    return make
+    moments = iter(at_ms.tolist())
+    return ListOffsetsRequest(
+        isolation_level=level,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    partition(partition_index=number, timestamp=next(moments)) for number in numbers.tolist()
+                ],
+            )
+            for name, numbers in partitions.rows_by_topic(rows)
+        ],
+        # The first version that answers with one offset, and the first one with isolation levels.
+        min_version=1 + level,
+    )
 
 
 def _take_answer(
@@ -217,14 +231,13 @@ def _take_answer(
     if answer.response is None:
         result.errors.put(rows, str(answer.error))
         return rows[:0] if answer.failed_node is None else rows
-    first_row = _first_rows(partitions, rows)
-    parts = [(first_row[topic.name], part) for topic in answer.response.topics for part in topic.partitions]
+    first_key = {partitions.names[which]: which << 32 for which in np.unique(partitions.topic[rows]).tolist()}
+    parts = [(first_key[topic.name], part) for topic in answer.response.topics for part in topic.partitions]
     number = np.array([first + part.partition_index for first, part in parts], dtype=np.int64)
     code = np.array([part.error_code for _, part in parts], dtype=np.int64)
     offset = np.array([part.offset for _, part in parts], dtype=np.int64)
     # Positions in `rows` of the partitions in the response, in its order.
-    keys = _keys(partitions, rows)
-    at = rows[np.searchsorted(keys, number)]
+    at = rows[np.searchsorted(partition_keys(partitions, rows), number)]
     result.errors.put(rows, "not read")
     good = at[code == 0]
     result.errors.clear(good)
@@ -235,11 +248,6 @@ def _take_answer(
     return np.sort(at[np.isin(code, _MOVED_ERRORS)])
 
 
-def _first_rows(partitions: Partitions, rows: NDArray[np.int64]) -> Mapping[str, int]:
-    """Return the key of each topic's partition 0; adding a partition number gives that partition's key."""
-    return {partitions.names[which]: which << 32 for which in np.unique(partitions.topic[rows]).tolist()}
-
-
-def _keys(partitions: Partitions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def partition_keys(partitions: Partitions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the ascending keys of rows: topic, then partition number."""
     return (partitions.topic[rows].astype(np.int64) << 32) + partitions.number[rows]

@@ -10,16 +10,14 @@ after it are younger holds only if timestamps ascend. A record that is ahead of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.kafka.broker_requests import Call
+from evenlag.kafka.log_offsets import leader_calls, partition_keys
 from evenlag.lag.times import Points
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from evenlag.kafka.broker_requests import BrokerCalls
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 MAX_LOOKUPS: Final = 10_000
 """How many moments one snapshot looks up; the groups with the largest lag come first."""
 _MAX_ROUNDS: Final = 11
-_PARTITIONS_A_REQUEST: Final = 2_000
 # Ages to try until one is older than the record, each twenty times the last one: half a minute to 56 days.
 _FIRST_AGE_MS: Final = 30_000
 _AGE_FACTOR: Final = 20
@@ -220,15 +217,8 @@ def _offsets_at(
     The offset is -1 without an answer, and the largest integer if no record is as young; the time is then -1.
     """
     found, written_at = (np.full(len(rows), _UNKNOWN, dtype=np.int64) for _ in range(2))
-    planned: list[Call] = []
-    for node in np.unique(partitions.leader[rows]).tolist():
-        if node < 0:
-            continue
-        mine = np.flatnonzero(partitions.leader[rows] == node)
-        for first in range(0, len(mine), _PARTITIONS_A_REQUEST):
-            part = mine[first : first + _PARTITIONS_A_REQUEST]
-            planned.append(Call(node, _request(partitions, rows[part], at_ms[part])))
-    key = (partitions.topic[rows].astype(np.int64) << 32) + partitions.number[rows]
+    planned = [call for _, call in leader_calls(partitions, rows, partitions.leader[rows], at_ms)]
+    key = partition_keys(partitions, rows)
     topics = {name: number for number, name in enumerate(partitions.names)}
     for answer in calls.run(planned):
         if answer.response is None:
@@ -245,29 +235,3 @@ def _offsets_at(
             found[places] = np.where(offset < 0, _NEVER, offset)
             written_at[places] = np.where(offset < 0, _UNKNOWN, at)
     return found, written_at
-
-
-def _request(partitions: Partitions, rows: NDArray[np.int64], at_ms: NDArray[np.int64]) -> Callable[[], Any]:
-    from kafka.protocol.consumer import ListOffsetsRequest
-
-    topic = ListOffsetsRequest.ListOffsetsTopic
-    partition = topic.ListOffsetsPartition
-
-    def make() -> Any:
-        moments = iter(at_ms.tolist())
-        return ListOffsetsRequest(
-            isolation_level=0,
-            topics=[
-                topic(
-                    name=name,
-                    partitions=[
-                        partition(partition_index=number, timestamp=next(moments))
-                        for number in numbers.tolist()
-                    ],
-                )
-                for name, numbers in partitions.rows_by_topic(rows)
-            ],
-            min_version=1,
-        )
-
-    return make

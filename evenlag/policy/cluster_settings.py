@@ -13,7 +13,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, field_v
 from evenlag.enums import CommandApprovals, Disclosure, OnFailure
 from evenlag.policy.kafka_settings import check_kafka_settings, check_server
 from evenlag.policy.secrets import SecretRef
-from evenlag.policy.setting_types import Approvers, KafkaSetting, SettingsModel, cron_expression, one_or_many
+from evenlag.policy.setting_types import (
+    Approvers,
+    KafkaSetting,
+    Schedule,
+    SettingsModel,
+    one_or_many,
+    setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,48 +41,39 @@ CLUSTER_NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 class SnapshotSettings(SettingsModel):
     """Limits for reading a cluster."""
 
-    requests_per_s: float = Field(
-        default=100,
+    requests_per_s: float = setting(
+        100,
+        "requests per second to all brokers together, retries included",
         gt=0,
         le=100_000,
         allow_inf_nan=False,
-        description="requests per second to all brokers together, retries included",
     )
-    max_broker_failures: int = Field(
-        default=3, ge=1, le=100, description="timeouts or refusals of a broker before it is skipped"
+    max_broker_failures: int = setting(
+        3, "timeouts or refusals of a broker before it is skipped", ge=1, le=100
     )
-    failover_s: float = Field(
-        default=15.0,
-        ge=0,
-        le=600,
-        description="how long a snapshot waits for the brokers that take over from one that fails",
+    failover_s: float = setting(
+        15.0, "how long a snapshot waits for the brokers that take over from one that fails", ge=0, le=600
     )
 
 
 class QualitySettings(SettingsModel):
     """Limits of the checks of a snapshot, and what a failure leads to: docs/quality.md."""
 
-    on_failure: OnFailure = Field(
-        default=OnFailure.WARN,
-        description="a failed check raises an alert; stop: and no group is planned from the snapshot",
+    on_failure: OnFailure = setting(
+        OnFailure.WARN, "a failed check raises an alert; stop: and no group is planned from the snapshot"
     )
-    min_completeness: float = Field(
-        default=0.995,
-        ge=0,
-        le=1,
-        description="share of the partitions, and of the groups, that must be readable",
+    min_completeness: float = setting(
+        0.995, "share of the partitions, and of the groups, that must be readable", ge=0, le=1
     )
-    max_age_s: int = Field(
-        default=900, ge=1, le=86_400, description="maximum age of the end offsets at the check"
-    )
+    max_age_s: int = setting(900, "maximum age of the end offsets at the check", ge=1, le=86_400)
 
 
 class PrivacySettings(SettingsModel):
     """How personal data in snapshots is stored: docs/privacy.md."""
 
-    hosts: Disclosure = Field(default=Disclosure.KEEP, description="client_host of members")
-    client_ids: Disclosure = Field(default=Disclosure.KEEP, description="client_id of members")
-    key: SecretRef | None = Field(default=None, description="secret key of the hash")
+    hosts: Disclosure = setting(Disclosure.KEEP, "client_host of members")
+    client_ids: Disclosure = setting(Disclosure.KEEP, "client_id of members")
+    key: SecretRef | None = setting(None, "secret key of the hash")
 
     @model_validator(mode="after")
     def _hashes_have_a_key(self) -> Self:
@@ -98,71 +96,58 @@ class ClusterSettings(SettingsModel):
     kafka: dict[str, KafkaSetting] = Field(
         default_factory=dict, description="settings passed through to kafka-python, e.g. security_protocol"
     )
-    schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
-        default="*/5 * * * *", description="cron expression, null for manual runs only"
-    )
-    hint_topic: str = Field(
-        default=DEFAULT_HINT_TOPIC,
+    schedule: Schedule = setting("*/5 * * * *", "cron expression, null for manual runs only")
+    hint_topic: str = setting(
+        DEFAULT_HINT_TOPIC,
+        "topic for hints; the first publishing creates it, compacted",
         pattern=HINT_TOPIC_PATTERN,
-        description="topic for hints; the first publishing creates it, compacted",
     )
-    hint_topic_partitions: int = Field(
-        default=12, ge=1, le=10_000, description="its partitions, if evenlag creates it"
+    hint_topic_partitions: int = setting(12, "its partitions, if evenlag creates it", ge=1, le=10_000)
+    hint_topic_replication_factor: int = setting(
+        -1, "its replication, if evenlag creates it; -1: the broker's default", ge=-1
     )
-    hint_topic_replication_factor: int = Field(
-        default=-1, ge=-1, description="its replication, if evenlag creates it; -1: the broker's default"
+    hint_signing_key: SecretRef | None = setting(
+        None, "master key that signs hints; null: they are not signed"
     )
-    hint_signing_key: SecretRef | None = Field(
-        default=None, description="master key that signs hints; null: they are not signed"
+    previous_hint_signing_key: SecretRef | None = setting(
+        None, "during a key change: what it signed is still accepted"
     )
-    previous_hint_signing_key: SecretRef | None = Field(
-        default=None, description="during a key change: what it signed is still accepted"
+    approval_key: SecretRef | None = setting(
+        None, "seals plans and approvals; null: a key derived from hint_signing_key"
     )
-    approval_key: SecretRef | None = Field(
-        default=None, description="seals plans and approvals; null: a key derived from hint_signing_key"
+    previous_approval_key: SecretRef | None = setting(
+        None, "during a key change: what it sealed is still accepted"
     )
-    previous_approval_key: SecretRef | None = Field(
-        default=None, description="during a key change: what it sealed is still accepted"
+    required_signing: StrictBool = setting(
+        False, "nothing unsigned is published or followed, and hint_signing_key is required"
     )
-    required_signing: StrictBool = Field(
-        default=False,
-        description="nothing unsigned is published or followed, and hint_signing_key is required",
-    )
-    approvers: Approvers | None = Field(
-        default=None,
-        description="who may approve plans of mode approve: ids of Airflow's users, or account:NAME for "
+    approvers: Approvers | None = setting(
+        None,
+        "who may approve plans of mode approve: ids of Airflow's users, or account:NAME for "
         "the command; null: whoever Airflow lets answer",
     )
-    command_approvals: CommandApprovals = Field(
-        default=CommandApprovals.ALLOW,
-        description="whether the command may approve plans: itself, through Airflow only, or not at all",
+    command_approvals: CommandApprovals = setting(
+        CommandApprovals.ALLOW,
+        "whether the command may approve plans: itself, through Airflow only, or not at all",
     )
-    temporary_member_after_s: int | None = Field(
-        default=15,
+    temporary_member_after_s: int | None = setting(
+        15,
+        "how long a classic group has to follow a hint by itself before evenlag's temporary "
+        "member makes it rebalance; null: evenlag joins no group of either protocol",
         ge=0,
         le=60,
-        description="how long a classic group has to follow a hint by itself before evenlag's temporary "
-        "member makes it rebalance; null: evenlag joins no group of either protocol",
     )
-    privacy: PrivacySettings = Field(
-        default=PrivacySettings(), description="how personal data of members is stored"
-    )
-    request_timeout_ms: int = Field(
-        default=30_000,
+    privacy: PrivacySettings = setting(PrivacySettings(), "how personal data of members is stored")
+    request_timeout_ms: int = setting(
+        30_000,
+        "timeout of a request to a broker; a snapshot may take four times as long",
         ge=1_000,
         le=600_000,
-        description="timeout of a request to a broker; a snapshot may take four times as long",
     )
-    history_window_s: int = Field(
-        default=3_600, ge=60, le=604_800, description="history used for rates and time lag"
-    )
-    rate_window_s: int = Field(
-        default=900, ge=1, le=86_400, description="window of the rates, within history_window_s"
-    )
-    snapshot: SnapshotSettings = Field(
-        default=SnapshotSettings(), description="limits for reading the cluster"
-    )
-    quality: QualitySettings = Field(default=QualitySettings(), description="checks of each snapshot")
+    history_window_s: int = setting(3_600, "history used for rates and time lag", ge=60, le=604_800)
+    rate_window_s: int = setting(900, "window of the rates, within history_window_s", ge=1, le=86_400)
+    snapshot: SnapshotSettings = setting(SnapshotSettings(), "limits for reading the cluster")
+    quality: QualitySettings = setting(QualitySettings(), "checks of each snapshot")
 
     def secrets(self) -> dict[str, tuple[SecretRef, Callable[[], object]]]:
         """Return the references to secrets by setting, each with the method that reads and checks it."""

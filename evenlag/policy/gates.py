@@ -140,9 +140,9 @@ class Gate:
 
     fails_when: When a plan fails it, for the gates page.
     observed: Name of the observed value.
-    comparison: How the value must compare to the limit. An unknown value fails, unless `null_passes`.
     message: Message of a failure, with the fields ``{observed}`` and ``{allowed}``.
     example: A plan that fails.
+    comparison: How the value must compare to the limit. An unknown value fails, unless `null_passes`.
     inputs: Inputs of a plan from which the observed value is computed: columns of ``plans``, measures of
         its ``metrics_before`` and ``metrics_after`` as ``before_…`` and ``after_…``, and the columns that
         ``evenlag.planning.gate_inputs`` adds. Empty: the input with the name `observed`.
@@ -158,10 +158,10 @@ class Gate:
     name: str
     fails_when: str
     observed: str
-    comparison: Comparison
-    limit: Limit
     message: str
     example: Example
+    comparison: Comparison = Comparison.EQUAL
+    limit: Limit = Fixed(0)
     inputs: tuple[str, ...] = ()
     compute: Callable[..., Any] | None = None
     null_passes: bool = False
@@ -242,8 +242,6 @@ GATES: Final = (
         "no_duplicates",
         fails_when="a partition is in the plan twice",
         observed="num_duplicates",
-        comparison=Comparison.EQUAL,
-        limit=Fixed(0),
         message="{observed} partitions are in the plan twice",
         example=Example("partition 0 is in it twice", 1, 0),
         not_simulated=_BY_CONSTRUCTION,
@@ -252,8 +250,6 @@ GATES: Final = (
         "complete",
         fails_when="a partition of a topic that a member subscribes to has no owner",
         observed="num_missing",
-        comparison=Comparison.EQUAL,
-        limit=Fixed(0),
         message="{observed} partitions of subscribed topics have no owner",
         example=Example("partition 0 has no owner", 1, 0),
         not_simulated=_BY_CONSTRUCTION,
@@ -262,8 +258,6 @@ GATES: Final = (
         "valid_owners",
         fails_when="an owner is not a member, or does not subscribe to the topic",
         observed="num_invalid_owners",
-        comparison=Comparison.EQUAL,
-        limit=Fixed(0),
         message="{observed} partitions have an owner that is not a member or does not subscribe to the topic",
         example=Example("partition 0 goes to `a-stranger`", 1, 0),
         not_simulated=_BY_CONSTRUCTION,
@@ -272,8 +266,6 @@ GATES: Final = (
         "no_violations",
         fails_when="the checker of `assignor_core` finds a violation",
         observed="num_violations",
-        comparison=Comparison.EQUAL,
-        limit=Fixed(0),
         message="the checker finds {observed} violations; see the plan's violations",
         example=Example("the checker found `UNASSIGNED: t0-1 is with nobody`", 1, 0),
         not_simulated=_BY_CONSTRUCTION,
@@ -314,8 +306,6 @@ GATES: Final = (
         "lag_known",
         fails_when="the lag of any planned partition is null",
         observed="num_unknown_partitions",
-        comparison=Comparison.EQUAL,
-        limit=Fixed(0),
         message="the lag of {observed} partitions is not known",
         example=Example("partition 3 has no commit and the rule no `reset_policy`", 1, 0),
         not_simulated="partitions with unknown lag keep their owner, and the simulated lag stays known",
@@ -338,7 +328,6 @@ GATES: Final = (
         "group_stable",
         fails_when="the group's state is not Stable",
         observed="group_state",
-        comparison=Comparison.EQUAL,
         limit=Fixed(GroupState.STABLE.value),
         message="the group is {observed}, not {allowed}",
         example=Example(
@@ -350,7 +339,6 @@ GATES: Final = (
         "hint_protocol",
         fails_when="the group's type is neither classic nor consumer (KIP-848)",
         observed="group_type",
-        comparison=Comparison.EQUAL,
         limit=PlanLimit(("group_type",), _hintable_type),
         message="the group speaks the {observed} protocol, hints need {allowed}",
         example=Example("the group is a share group", "share", "classic or consumer"),
@@ -360,7 +348,6 @@ GATES: Final = (
         "hint_assignor",
         fails_when=f"the group has not selected `{EVENLAG_ASSIGNOR}` as its assignor",
         observed="group_assignor",
-        comparison=Comparison.EQUAL,
         limit=Fixed(EVENLAG_ASSIGNOR),
         message="the group's assignor is {observed}: hints need a group that has selected {allowed}",
         example=Example("the group's consumers use `range`", "range", EVENLAG_ASSIGNOR),

@@ -21,6 +21,7 @@ from evenlag.policy.setting_types import (
     SettingsModel,
     known_assignor,
     one_or_many,
+    setting,
     uses_load,
 )
 
@@ -37,14 +38,7 @@ else:
         **{
             limit.name: (
                 limit.kind,
-                Field(
-                    default=limit.default,
-                    description=limit.description,
-                    ge=limit.ge,
-                    gt=limit.gt,
-                    le=limit.le,
-                    lt=limit.lt,
-                ),
+                setting(limit.default, limit.description, ge=limit.ge, gt=limit.gt, le=limit.le, lt=limit.lt),
             )
             for limit in GATE_SETTINGS
         },
@@ -54,25 +48,18 @@ else:
 class GateLimits(_GateSettings):
     """Limits of the gates; a plan that exceeds one is rejected."""
 
-    min_breaches: int = Field(
-        default=1, ge=1, le=1_000, description="consecutive snapshots that must require a change for a plan"
+    min_breaches: int = setting(
+        1, "consecutive snapshots that must require a change for a plan", ge=1, le=1_000
     )
 
 
 class BackOff(SettingsModel):
     """When plans are evaluated, and when planning pauses for a group whose plans did not help."""
 
-    horizon_s: int = Field(
-        default=1_800, ge=10, le=604_800, description="time from publishing to the evaluation of a plan"
-    )
-    after: int = Field(
-        default=3, ge=0, le=1_000, description="consecutive plans that did not pay off; 0: never back off"
-    )
-    rest_s: int = Field(
-        default=86_400,
-        ge=10,
-        le=31_536_000,
-        description="how long the group backs off, from the slot of the last evaluation",
+    horizon_s: int = setting(1_800, "time from publishing to the evaluation of a plan", ge=10, le=604_800)
+    after: int = setting(3, "consecutive plans that did not pay off; 0: never back off", ge=0, le=1_000)
+    rest_s: int = setting(
+        86_400, "how long the group backs off, from the slot of the last evaluation", ge=10, le=31_536_000
     )
 
 
@@ -93,52 +80,44 @@ class CapacityRule(SettingsModel):
 class GroupSettings(GroupMethods, SettingsModel):
     """Settings of the groups that a rule matches."""
 
-    mode: Mode = Field(default=Mode.SHADOW, description="what evenlag may do for the groups")
-    assignor: Annotated[str, AfterValidator(known_assignor)] = Field(
-        default=DEFAULT_ASSIGNOR, description="the assignor that plans them"
+    mode: Mode = setting(Mode.SHADOW, "what evenlag may do for the groups")
+    assignor: Annotated[str, AfterValidator(known_assignor)] = setting(
+        DEFAULT_ASSIGNOR, "the assignor that plans them"
     )
-    load: Load = Field(
-        default=Load.LAG, description="load to balance: lag, arrival rate, or the sum of the shares of both"
+    load: Load = setting(Load.LAG, "load to balance: lag, arrival rate, or the sum of the shares of both")
+    capacities: tuple[CapacityRule, ...] = setting(
+        (), "capacity of members by instance id: of the first match, else 1"
     )
-    capacities: tuple[CapacityRule, ...] = Field(
-        default=(), description="capacity of members by instance id: of the first match, else 1"
+    max_moves: int = setting(
+        1_000, "maximum number of partitions that leave a live owner", ge=0, le=10_000_000
     )
-    max_moves: int = Field(
-        default=1_000, ge=0, le=10_000_000, description="maximum number of partitions that leave a live owner"
+    count_slack: int = setting(0, "partition counts of members may differ by 1 + this", ge=0, le=1_000_000)
+    min_gain: float = setting(0.05, "minimum relative decrease of the largest member load", ge=0, lt=1)
+    reset_policy: ResetSetting | None = setting(
+        None, "auto.offset.reset of their consumers, which Kafka does not report"
     )
-    count_slack: int = Field(
-        default=0, ge=0, le=1_000_000, description="partition counts of members may differ by 1 + this"
+    isolation_level: IsolationLevel | None = setting(
+        None, "isolation.level of their consumers, which Kafka does not report"
     )
-    min_gain: float = Field(
-        default=0.05, ge=0, lt=1, description="minimum relative decrease of the largest member load"
-    )
-    reset_policy: ResetSetting | None = Field(
-        default=None, description="auto.offset.reset of their consumers, which Kafka does not report"
-    )
-    isolation_level: IsolationLevel | None = Field(
-        default=None, description="isolation.level of their consumers, which Kafka does not report"
-    )
-    hint_ttl_s: int = Field(
-        default=900,
+    hint_ttl_s: int = setting(
+        900,
+        "how long a hint may start a rebalance, and the maximum age of a plan at publishing",
         ge=10,
         le=604_800,
-        description="how long a hint may start a rebalance, and the maximum age of a plan at publishing",
     )
-    on_change: OnChange | None = Field(
-        default=None,
-        description="how members place partitions when they change: by loads that are published, or by "
+    on_change: OnChange | None = setting(
+        None,
+        "how members place partitions when they change: by loads that are published, or by "
         "counts; null: loads in mode auto, counts in mode approve",
     )
-    loads_valid_minutes: int = Field(
-        default=30, ge=1, le=1_440, description="how long published loads hold, from their measurement"
+    loads_valid_minutes: int = setting(
+        30, "how long published loads hold, from their measurement", ge=1, le=1_440
     )
-    approval_timeout_s: int = Field(
-        default=3_600, ge=60, le=604_800, description="how long a plan waits for approval before it expires"
+    approval_timeout_s: int = setting(
+        3_600, "how long a plan waits for approval before it expires", ge=60, le=604_800
     )
-    gates: GateLimits = Field(default=GateLimits(), description="limits that a plan must keep")
-    back_off: BackOff = Field(
-        default=BackOff(), description="when a group whose plans did not help is planned in shadow"
-    )
+    gates: GateLimits = setting(GateLimits(), "limits that a plan must keep")
+    back_off: BackOff = setting(BackOff(), "when a group whose plans did not help is planned in shadow")
 
     @model_validator(mode="after")
     def _load_has_its_assignor(self) -> Self:
@@ -161,12 +140,12 @@ class GroupRule(GroupSettings):
     match: Annotated[str, AfterValidator(check_pattern), Field(min_length=1)] = Field(
         description="a group id, a glob (payments-*), or a regular expression between slashes"
     )
-    clusters: Annotated[tuple[str, ...], BeforeValidator(one_or_many)] | None = Field(
-        default=None, description="clusters that the rule is for; null: all"
+    clusters: Annotated[tuple[str, ...], BeforeValidator(one_or_many)] | None = setting(
+        None, "clusters that the rule is for; null: all"
     )
     # Not a setting of the groups: who decides changes no plan, and resets no count of the back-off.
-    approvers: Approvers | None = Field(
-        default=None, description="who may approve plans of these groups; null: the cluster's approvers"
+    approvers: Approvers | None = setting(
+        None, "who may approve plans of these groups; null: the cluster's approvers"
     )
 
     def matches(self, cluster: str, group_id: str) -> bool:

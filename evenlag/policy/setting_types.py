@@ -48,6 +48,11 @@ class SettingsModel(CommonMethods, BaseModel):
         return unpack, ("PortableSettings", self.values())
 
 
+def setting(default: Any, description: str, **limits: Any) -> Any:
+    """Declare a setting: its default, what it is, and its limits as pydantic names them."""
+    return Field(default=default, description=description, **limits)
+
+
 def _reset_policy(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("must be earliest, latest or by_duration:PnDTnHnMnS")  # noqa: TRY004  # pydantic's
@@ -101,6 +106,10 @@ def cron_expression(value: str) -> str:
             f"{value!r:.60} is no cron expression: {error}; write five fields, e.g. '*/5 * * * *', or null"
         ) from None
     return value
+
+
+Schedule = Annotated[str, AfterValidator(cron_expression)] | None
+"""A cron expression; None: manual runs only."""
 
 
 def path_text(value: str) -> str:

@@ -20,7 +20,7 @@ from evenlag.policy.cluster_settings import CLUSTER_NAME_PATTERN, ClusterSetting
 from evenlag.policy.group_settings import GroupRule, GroupSettings
 from evenlag.policy.portable_settings import unpack
 from evenlag.policy.secrets import SecretRef
-from evenlag.policy.setting_types import ACCOUNT_PREFIX, SettingsModel, cron_expression, path_text
+from evenlag.policy.setting_types import ACCOUNT_PREFIX, Schedule, SettingsModel, path_text, setting
 
 
 def _known_comparison(name: str) -> str:
@@ -39,23 +39,21 @@ class Pauses(SettingsModel):
     The defaults were measured on the hint client at a heartbeat interval of 3 s (docs/hint-client.md).
     """
 
-    eager_s: float = Field(default=1.5, ge=0, le=3_600, description="EAGER: every partition of the group")
-    moved_s: float = Field(default=1.7, ge=0, le=3_600, description="COOPERATIVE: what changes hands")
-    stall_s: float = Field(default=0.14, ge=0, le=3_600, description="COOPERATIVE: all others")
+    eager_s: float = setting(1.5, "EAGER: every partition of the group", ge=0, le=3_600)
+    moved_s: float = setting(1.7, "COOPERATIVE: what changes hands", ge=0, le=3_600)
+    stall_s: float = setting(0.14, "COOPERATIVE: all others", ge=0, le=3_600)
 
 
 class ComparisonSettings(SettingsModel):
     """Candidates of the daily comparison; without it there is no comparison DAG."""
 
-    policies: tuple[Annotated[str, AfterValidator(_known_comparison)], ...] = Field(
-        default=("range", "cooperative-sticky", "lag-aware", "lag-aware-sticky"),
+    policies: tuple[Annotated[str, AfterValidator(_known_comparison)], ...] = setting(
+        ("range", "cooperative-sticky", "lag-aware", "lag-aware-sticky"),
+        "NAME[:key=value,...]; what is not set comes from the group's rule",
         min_length=1,
-        description="NAME[:key=value,...]; what is not set comes from the group's rule",
     )
-    schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
-        default="30 0 * * *", description="cron expression, null for manual runs only"
-    )
-    pauses: Pauses = Field(default=Pauses(), description="how long a simulated rebalance pauses partitions")
+    schedule: Schedule = setting("30 0 * * *", "cron expression, null for manual runs only")
+    pauses: Pauses = setting(Pauses(), "how long a simulated rebalance pauses partitions")
 
 
 # Retention in days of the tables that no other setting limits; None: permanently. The order is that of the
@@ -127,36 +125,25 @@ def _is_shorter(one: int | None, other: int | None) -> bool:
 class MaintenanceSettings(SettingsModel):
     """Daily maintenance of the lake; null disables the step of a setting, or the schedule."""
 
-    schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
-        default="30 3 * * *", description="cron expression of table_maintenance, null for manual runs only"
+    schedule: Schedule = setting(
+        "30 3 * * *", "cron expression of table_maintenance, null for manual runs only"
     )
-    target_file_mb: int | None = Field(
-        default=256, ge=1, le=4_096, description="size of a closed day's files; null: nothing is compacted"
+    target_file_mb: int | None = setting(
+        256, "size of a closed day's files; null: nothing is compacted", ge=1, le=4_096
     )
-    raw_days: int | None = Field(
-        default=30,
-        ge=9,
-        le=36_500,
-        description="days for which every snapshot is kept, then one an hour; null: permanently",
+    raw_days: int | None = setting(
+        30, "days for which every snapshot is kept, then one an hour; null: permanently", ge=9, le=36_500
     )
-    hourly_days: int | None = Field(
-        default=92,
-        ge=9,
-        le=36_500,
-        description="days for which the hourly snapshots and their lag are kept; null: permanently",
+    hourly_days: int | None = setting(
+        92, "days for which the hourly snapshots and their lag are kept; null: permanently", ge=9, le=36_500
     )
     retention_days: Annotated[
         dict[str, Annotated[int, Field(ge=30, le=36_500)] | None], BeforeValidator(_known_retention)
-    ] = Field(default=RETENTION_DAYS, description="days by table for the other tables; null: permanently")
-    orphan_days: int | None = Field(
-        default=3,
-        ge=3,
-        le=365,
-        description="age at which rows of unfinished snapshots are deleted; null: never",
+    ] = setting(RETENTION_DAYS, "days by table for the other tables; null: permanently")
+    orphan_days: int | None = setting(
+        3, "age at which rows of unfinished snapshots are deleted; null: never", ge=3, le=365
     )
-    vacuum_days: int | None = Field(
-        default=7, ge=7, le=365, description="how long replaced files are kept; null: permanently"
-    )
+    vacuum_days: int | None = setting(7, "how long replaced files are kept; null: permanently", ge=7, le=365)
 
     @model_validator(mode="after")
     def _long_enough(self) -> MaintenanceSettings:
@@ -191,14 +178,14 @@ class MaintenanceSettings(SettingsModel):
 class StorageSettings(SettingsModel):
     """How a lake on S3 is reached; what is not set comes from the environment, or from the machine."""
 
-    endpoint: str | None = Field(
-        default=None, pattern=r"^https?://[^\s/@]+/?$", description="address of a store that is not AWS"
+    endpoint: str | None = setting(
+        None, "address of a store that is not AWS", pattern=r"^https?://[^\s/@]+/?$"
     )
-    region: str | None = Field(default=None, min_length=1, description="region of the bucket")
-    path_style: StrictBool = Field(default=True, description="with an endpoint: the bucket is in the path")
-    access_key_id: SecretRef | None = Field(default=None, description="id of the access key")
-    secret_access_key: SecretRef | None = Field(default=None, description="its secret part")
-    session_token: SecretRef | None = Field(default=None, description="for a temporary access key")
+    region: str | None = setting(None, "region of the bucket", min_length=1)
+    path_style: StrictBool = setting(True, "with an endpoint: the bucket is in the path")
+    access_key_id: SecretRef | None = setting(None, "id of the access key")
+    secret_access_key: SecretRef | None = setting(None, "its secret part")
+    session_token: SecretRef | None = setting(None, "for a temporary access key")
 
     @model_validator(mode="after")
     def _whole_key(self) -> StorageSettings:
@@ -236,27 +223,22 @@ class Policy(SettingsModel):
         min_length=1,
         description="root of the Delta tables: an absolute path, or a URI that Spark and deltalake both know",
     )
-    storage: StorageSettings | None = Field(default=None, description="access to S3; else by the environment")
-    max_mode: Mode = Field(default=Mode.AUTO, description="upper limit for the mode of every group")
-    data_docs: Annotated[str, AfterValidator(path_text)] | None = Field(
-        default=None,
-        min_length=1,
-        description="local folder for the Data Docs",
+    storage: StorageSettings | None = setting(None, "access to S3; else by the environment")
+    max_mode: Mode = setting(Mode.AUTO, "upper limit for the mode of every group")
+    data_docs: Annotated[str, AfterValidator(path_text)] | None = setting(
+        None, "local folder for the Data Docs", min_length=1
     )
-    audit_schedule: Annotated[str, AfterValidator(cron_expression)] | None = Field(
-        default="12 * * * *", description="cron expression of the audit, null for manual runs only"
+    audit_schedule: Schedule = setting(
+        "12 * * * *", "cron expression of the audit, null for manual runs only"
     )
-    comparison: ComparisonSettings | None = Field(
-        default=None,
-        description="candidates of the daily comparison; without it there is no DAG plan_comparison",
+    comparison: ComparisonSettings | None = setting(
+        None, "candidates of the daily comparison; without it there is no DAG plan_comparison"
     )
-    maintenance: MaintenanceSettings = Field(
-        default=MaintenanceSettings(), description="daily maintenance of the lake"
-    )
+    maintenance: MaintenanceSettings = setting(MaintenanceSettings(), "daily maintenance of the lake")
     clusters: dict[Annotated[str, Field(pattern=CLUSTER_NAME_PATTERN)], ClusterSettings] = Field(
         min_length=1, description="the Kafka clusters by name"
     )
-    groups: tuple[GroupRule, ...] = Field(default=(), description="rules: the first that matches applies")
+    groups: tuple[GroupRule, ...] = setting((), "rules: the first that matches applies")
 
     @model_validator(mode="after")
     def _known_clusters(self) -> Policy:
