@@ -16,14 +16,14 @@ from evenlag.airflow import tasks
 from evenlag.airflow.compat import CronDataIntervalTimetable, CronTriggerTimetable, run_types
 from evenlag.airflow.lineage import with_lineage, with_lineage_of_run
 from evenlag.airflow.spark_task import (
+    COMPARE_TIMEOUT,
+    DAY,
     SPARK_CONNECTION,
     SPARK_TIMEOUT,
     SparkOptions,
-    audit_step,
-    compare_step,
+    cluster_job,
     cycle_timeout,
-    data_docs_step,
-    maintain_step,
+    maintain_job,
     spark_step,
 )
 from evenlag.airflow.tasks import PUBLISH_TIMEOUT, Product, cluster_asset, product_alias
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from evenlag.policy.cluster_settings import ClusterSettings
-    from evenlag.policy.settings import ComparisonSettings
+    from evenlag.policy.settings import Policy
 
 OWNER: Final = "evenlag"
 # Of the run to that of one Spark task.
@@ -79,23 +78,17 @@ class DagPolicyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DagPolicy:
-    """Path of the policy file, and the settings that the DAGs need.
-
-    path: Absolute path: a Spark driver has another working directory than the DAG processor.
-    approval_clusters: Clusters for which a rule of mode ``approve`` applies.
-    data_docs: Folder of the Data Docs; None for none.
-    audit_schedule, maintenance_schedule: Cron expressions of the audit and of maintenance; None for manual
-        runs only.
-    comparison: Settings of the daily comparison; None for none.
-    """
+    """A policy, and the absolute path of its file: a Spark driver has another working directory."""
 
     path: Path
-    clusters: Mapping[str, ClusterSettings]
-    approval_clusters: frozenset[str]
-    data_docs: str | None
-    audit_schedule: str | None
-    maintenance_schedule: str | None
-    comparison: ComparisonSettings | None
+    settings: Policy
+
+    def needs_approval(self, cluster: str) -> bool:
+        """Return whether a rule of mode ``approve`` applies to a cluster."""
+        return any(
+            rule.mode is Mode.APPROVE and cluster in (rule.clusters or self.settings.clusters)
+            for rule in self.settings.groups
+        )
 
 
 def read_dag_policy(given: Path | None = None) -> DagPolicy:
@@ -117,17 +110,7 @@ def read_dag_policy(given: Path | None = None) -> DagPolicy:
             f"{error}\nThere are no DAGs of evenlag until this is fixed. {source}"
             f"Check it with: evenlag policy check {path}"
         ) from None
-    approving = [rule.clusters or policy.clusters for rule in policy.groups if rule.mode is Mode.APPROVE]
-    approval_clusters = frozenset(name for names in approving for name in names)
-    return DagPolicy(
-        path,
-        policy.clusters,
-        approval_clusters,
-        policy.data_docs,
-        policy.audit_schedule,
-        policy.maintenance.schedule,
-        policy.comparison,
-    )
+    return DagPolicy(path, policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +168,10 @@ def _dag(
     )
 
 
+def _timetable(kind: Any, schedule: str | None) -> Any:
+    return kind(schedule, timezone="UTC") if schedule else None
+
+
 def _lag_rebalance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
     """Balance lag within the consumer groups of one Kafka cluster.
 
@@ -216,15 +203,15 @@ def _lag_rebalance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
     4. `publish` reports *another publisher has taken over*: Airflow retries it, and it reads the current
        state.
     """
-    for cluster, settings in policy.clusters.items():
-        schedule, timeout = settings.schedule, cycle_timeout(settings.schedule)
+    for cluster, settings in policy.settings.clusters.items():
+        timeout = cycle_timeout(settings.schedule)
         with _dag(
             _lag_rebalance,
             options,
             (Tag.KAFKA, Tag.REBALANCE),
             dag_id=options.dag_id(f"lag_rebalance__{cluster}"),
             description=f"Observe, decide and publish for the cluster {cluster}",
-            schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
+            schedule=_timetable(CronDataIntervalTimetable, settings.schedule),
             # One run at a time: the next run determines the outcomes of hints.
             # A backfill would write the current state of Kafka into past slots.
             **run_types("scheduled", "manual"),
@@ -260,7 +247,7 @@ def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: DagPolicy, op
     # of its last tasks: completed fails with publish, so a failed run stays failed if report succeeds.
     completed = EmptyOperator(task_id="completed", execution_timeout=PUBLISH_TIMEOUT)
     observe >> decide >> published >> [tasks.report(str(config), cluster, prefix), completed]
-    if cluster in policy.approval_clusters:
+    if policy.needs_approval(cluster):
         waiting = tasks.find_waiting(str(config), cluster)
         TriggerDagRunOperator.partial(
             task_id="ask",
@@ -376,22 +363,29 @@ def _plan_comparison(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
     1. Exit code 4: the day has no snapshot.
     2. It fails within a second: the Spark connection, or no `spark-submit` on the PATH.
     """
-    if policy.comparison is None:
+    if policy.settings.comparison is None:
         return
-    schedule = policy.comparison.schedule
     with _dag(
         _plan_comparison,
         options,
         (Tag.COMPARISON,),
         description="Scores and replays the snapshots of a day under other policies",
         # The data interval selects the day, so that a backfill can process past days.
-        schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
+        schedule=_timetable(CronDataIntervalTimetable, policy.settings.comparison.schedule),
         # Each task needs a JVM: running them one at a time leaves memory for the cycles.
         max_active_tasks=1,
         dagrun_timeout=COMPARE_RUN_TIMEOUT,
     ) as made:
-        for cluster in policy.clusters:
-            compare_step(config=policy.path, cluster=cluster, options=options.spark)
+        for cluster in policy.settings.clusters:
+            cluster_job(
+                "compare",
+                "--day",
+                DAY,
+                config=policy.path,
+                cluster=cluster,
+                options=options.spark,
+                execution_timeout=COMPARE_TIMEOUT,
+            )
     yield made
 
 
@@ -417,22 +411,21 @@ def _assignment_audit(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
     3. It succeeds but `evenlag audit` finds no data: `lag_rebalance__<cluster>` has not taken a snapshot
        yet.
     """
-    schedule = policy.audit_schedule
     with _dag(
         _assignment_audit,
         options,
         (Tag.AUDIT,),
         description="Builds the history of partition owners from the snapshots",
-        schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
+        schedule=_timetable(CronTriggerTimetable, policy.settings.audit_schedule),
         # Each task needs a JVM, as above.
         max_active_tasks=1,
         # A run processes all days, or as many as it has the time for; two would write the same ones.
         **run_types("scheduled", "manual"),
         dagrun_timeout=RUN_TIMEOUT,
     ) as made:
-        budget_s = audit_budget_s(len(policy.clusters))
-        for cluster in policy.clusters:
-            audit_step(config=policy.path, cluster=cluster, budget_s=budget_s, options=options.spark)
+        budget = ("--budget-s", str(audit_budget_s(len(policy.settings.clusters))))
+        for cluster in policy.settings.clusters:
+            cluster_job("audit", *budget, config=policy.path, cluster=cluster, options=options.spark)
     yield made
 
 
@@ -480,22 +473,21 @@ def _table_maintenance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
        one in the policy.
     4. It fails within a second: the Spark connection, or no `spark-submit` on the PATH.
     """
-    schedule = policy.maintenance_schedule
     with _dag(
         _table_maintenance,
         options,
         (Tag.MAINTENANCE,),
         description="Downsamples, compacts, vacuums and checks the tables of the lake",
-        schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
+        schedule=_timetable(CronTriggerTimetable, policy.settings.maintenance.schedule),
         # Each task needs a JVM, as above.
         max_active_tasks=1,
         # One run does all pending work; two would compact the same days.
         **run_types("scheduled", "manual"),
         dagrun_timeout=MAINTENANCE_RUN_TIMEOUT,
     ) as made:
-        maintained = maintain_step(config=policy.path, options=options.spark)
-        for cluster in policy.clusters if policy.data_docs is not None else ():
-            pages = data_docs_step(config=policy.path, cluster=cluster, options=options.spark)
+        maintained = maintain_job(config=policy.path, options=options.spark)
+        for cluster in policy.settings.clusters if policy.settings.data_docs is not None else ():
+            pages = cluster_job("data_docs", config=policy.path, cluster=cluster, options=options.spark)
             # Build the pages even if a part of the maintenance failed.
             pages.trigger_rule = TriggerRule.ALL_DONE
             maintained >> pages

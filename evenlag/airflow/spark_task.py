@@ -38,7 +38,7 @@ from evenlag.spark_installation import delta_jars
 from evenlag.verified_jars import verify_jars
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from airflow.sdk import Connection, Context
 
@@ -300,92 +300,81 @@ def spark_step(
 
     *steps: ``observe``, ``decide``, or both in this order.
     """
-    arguments = [*steps, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID]
-    name = "_and_".join(steps)
-    made = _submit(
-        name,
-        f"evenlag-{name.replace('_', '-')}-{cluster}",
-        "cycle.py",
-        arguments,
+    return _submit(
+        "_and_".join(steps),
+        "cycle",
+        [*steps, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID],
         options,
-        config=str(config),
+        config=config,
+        cluster=cluster,
+        lineage=steps,
         execution_timeout=timeout,
         # When a pool has one free slot, a cycle gets it before a backfill.
         priority_weight=CYCLE_PRIORITY,
         **kwargs,
     )
-    with_lineage(made, steps, str(config), cluster)
-    return made
 
 
-def data_docs_step(*, config: Path, cluster: str, options: SparkOptions = _DEFAULTS) -> SparkJobOperator:
-    """Build the task that builds a cluster's Data Docs."""
-    arguments = ["--config", str(config), "--cluster", cluster]
-    name = f"evenlag-data-docs-{cluster}"
-    made = _submit(f"data_docs__{cluster}", name, "data_docs.py", arguments, options, config=str(config))
-    with_lineage(made, "data_docs", str(config), cluster)
-    return made
+def cluster_job(
+    job: str, *arguments: str, config: Path, cluster: str, options: SparkOptions, **kwargs: Any
+) -> SparkJobOperator:
+    """Build the task of a job for one cluster: ``audit``, ``compare`` or ``data_docs``."""
+    return _submit(
+        job,
+        job,
+        ["--config", str(config), "--cluster", cluster, *arguments],
+        options,
+        config=config,
+        cluster=cluster,
+        lineage=job,
+        task_id=f"{job}__{cluster}",
+        **kwargs,
+    )
 
 
-def maintain_step(*, config: Path, options: SparkOptions = _DEFAULTS) -> SparkJobOperator:
+def maintain_job(*, config: Path, options: SparkOptions) -> SparkJobOperator:
     """Build the task that maintains the complete lake."""
-    made = _submit(
+    return _submit(
         "maintain_tables",
-        "evenlag-maintain-tables",
-        "maintain.py",
+        "maintain",
         ["--config", str(config)],
         options,
-        config=str(config),
+        config=config,
+        cluster=None,
+        lineage="maintain",
         execution_timeout=MAINTENANCE_TIMEOUT,
     )
-    with_lineage(made, "maintain", str(config), None)
-    return made
-
-
-def audit_step(
-    *, config: Path, cluster: str, budget_s: int, options: SparkOptions = _DEFAULTS
-) -> SparkJobOperator:
-    """Build the task that audits a cluster."""
-    arguments = ["--config", str(config), "--cluster", cluster, "--budget-s", str(budget_s)]
-    name = f"evenlag-audit-{cluster}"
-    made = _submit(f"audit__{cluster}", name, "audit.py", arguments, options, config=str(config))
-    with_lineage(made, "audit", str(config), cluster)
-    return made
-
-
-def compare_step(*, config: Path, cluster: str, options: SparkOptions = _DEFAULTS) -> SparkJobOperator:
-    """Build the task that compares candidates on the run's day."""
-    made = _submit(
-        f"compare__{cluster}",
-        f"evenlag-compare-{cluster}",
-        "compare.py",
-        ["--config", str(config), "--cluster", cluster, "--day", DAY],
-        options,
-        config=str(config),
-        execution_timeout=COMPARE_TIMEOUT,
-    )
-    with_lineage(made, "compare", str(config), cluster)
-    return made
 
 
 def _submit(
-    task_id: str, name: str, application: str, arguments: list[str], options: SparkOptions, **kwargs: Any
+    step: str,
+    job: str,
+    arguments: list[str],
+    options: SparkOptions,
+    *,
+    config: Path,
+    cluster: str | None,
+    lineage: str | Sequence[str],
+    **kwargs: Any,
 ) -> SparkJobOperator:
     if options.pool is not None:
         kwargs["pool"] = options.pool
-    return SparkJobOperator(
-        task_id=task_id,
+    defaults: dict[str, Any] = {"task_id": step, "execution_timeout": SPARK_TIMEOUT}
+    made = SparkJobOperator(
         conn_id=options.conn_id,
-        application=str(_jobs_folder() / application),
-        name=name,
+        config=str(config),
+        application=str(_jobs_folder() / f"{job}.py"),
+        name="-".join(["evenlag", step.replace("_", "-"), *([cluster] if cluster else [])]),
         jars=",".join(delta_jars()) or None,
         application_args=arguments,
         max_active_tis_per_dag=options.max_active_tis_per_dag,
         # As they are, not the sum over what follows.
         weight_rule=WeightRule.ABSOLUTE,
-        doc_md=f"`spark_jobs/{application}`, run through the connection `{options.conn_id}`.",
-        **({"execution_timeout": SPARK_TIMEOUT} | kwargs),
+        doc_md=f"`spark_jobs/{job}.py`, run through the connection `{options.conn_id}`.",
+        **(defaults | kwargs),
     )
+    with_lineage(made, lineage, str(config), cluster)
+    return made
 
 
 def _jobs_folder() -> Path:
