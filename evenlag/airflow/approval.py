@@ -51,10 +51,7 @@ class PlanApprovalOperator(ApprovalOperator):
         self.approvers = approvers
 
     def validate_params(self) -> None:
-        """Leave the parameters of the DAG out of the form: they say which plan is asked about.
-
-        The provider before 1.13 has them in the form, and refuses those that have no value.
-        """
+        """Leave the DAG's parameters out of the form: providers before 1.13 refuse those without a value."""
         for name in self.params.keys() - {REASON, SENT_BY}:
             del self.params[name]
         super().validate_params()

@@ -41,11 +41,7 @@ __all__ = [
 
 
 def answer_within(limit: timedelta) -> dict[str, timedelta]:
-    """Return the argument of an operator for manual decisions that limits the time for an answer.
-
-    Returns ``response_timeout``; with the standard provider before 1.13 ``execution_timeout``, which it
-    uses.
-    """
+    """Return the argument that limits the time for an answer; before provider 1.13 ``execution_timeout``."""
     from airflow.providers.standard.operators.hitl import HITLOperator
 
     has_its_own = "response_timeout" in signature(HITLOperator.__init__).parameters
@@ -53,10 +49,7 @@ def answer_within(limit: timedelta) -> dict[str, timedelta]:
 
 
 def defers_questions() -> bool:
-    """Return whether a task that waits for a person's answer is deferred, as before Airflow 3.3.
-
-    True: the triggerer takes the answer. False: such a task has a state of its own, and needs none.
-    """
+    """Return whether the triggerer takes a person's answer, as before Airflow 3.3."""
     return "awaiting_input" not in {state.value for state in TaskInstanceState}
 
 
@@ -68,10 +61,7 @@ def fixed_value(value: str, *, note: str) -> Param:
 
 
 def run_types(*names: str) -> dict[str, Any]:
-    """Return the argument of a DAG that allows runs of these types only.
-
-    Empty before Airflow 3.2, where a DAG has no such setting.
-    """
+    """Return the argument of a DAG that allows runs of these types only; Airflow 3.2 has it."""
     return {"allowed_run_types": list(names)} if "allowed_run_types" in signature(DAG).parameters else {}
 
 

@@ -92,10 +92,7 @@ class DagPolicy:
 
 
 def read_dag_policy(given: Path | None = None) -> DagPolicy:
-    """Read the policy file that defines the DAGs; the environment stays as it is.
-
-    given: The file; None: the one that ``EVENLAG_CONFIG`` names.
-    """
+    """Read the policy file, or that of ``EVENLAG_CONFIG``; the environment stays as it is."""
     path = find_policy_path(given).absolute()
     try:
         policy = read_policy(path).policy

@@ -88,10 +88,7 @@ class JobProcess:
             os.close(reading)
 
     def stop(self) -> None:
-        """Ask the job to end; :meth:`run` then returns within seconds.
-
-        May be called by a signal's handler: it takes no lock and does not wait.
-        """
+        """Ask the job to end; a signal's handler may call it: it takes no lock and does not wait."""
         self._is_stopped = True
         if self._process is not None:
             _signal_group(self._process.pid, signal.SIGTERM)

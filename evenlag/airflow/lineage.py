@@ -113,9 +113,7 @@ def step_datasets(
 ) -> tuple[list[Dataset], list[Dataset]]:
     """Return the inputs and outputs of a step, or of the steps of one task.
 
-    step: One or several keys of :data:`STEPS`.
-    config: Path of the policy file. The result contains its lake, brokers and hint topic only.
-    cluster: Name of the cluster in the policy; None for a step of the whole lake, which has no topics.
+    Without a cluster the step is one of the whole lake, which has no topics.
     """
     policy = read_policy(config).policy
 

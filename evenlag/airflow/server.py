@@ -35,10 +35,7 @@ def _permission(request: Request, user: Any) -> Callable[[str], bool]:
 
 @app.get("/overview", response_class=HTMLResponse)
 def overview(request: Request, user: Annotated[Any, Depends(get_user)]) -> HTMLResponse:
-    """Serve the overview of all groups. Airflow rejects requests without a login.
-
-    Returns the page, with the clusters whose DAG the user may read.
-    """
+    """Serve the overview of the clusters whose DAG the user may read. Airflow rejects others."""
     answer = _VIEW.answer(
         _permission(request, user), request.query_params, request.headers.get("if-none-match")
     )

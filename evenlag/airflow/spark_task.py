@@ -213,10 +213,7 @@ class SparkJobOperator(SparkSubmitOperator):
 
 
 def server_of(connection: Connection) -> ConnectServer:
-    """Return the server of a connection of type Spark Connect.
-
-    connection: Host, port, user id as its login, token as its password, and ``use_ssl`` in its extra.
-    """
+    """Return the server of a connection of type Spark Connect, with ``use_ssl`` in its extra."""
     return connect_server(
         connection.host,
         connection.port,
@@ -296,10 +293,7 @@ def spark_step(
     options: SparkOptions = _DEFAULTS,
     **kwargs: Any,
 ) -> SparkJobOperator:
-    """Build the task of one step of the cycle, or of several in one session.
-
-    *steps: ``observe``, ``decide``, or both in this order.
-    """
+    """Build the task of ``observe``, ``decide``, or of both in one session."""
     return _submit(
         "_and_".join(steps),
         "cycle",

@@ -43,9 +43,7 @@ _LOG = named_logger(__name__)
 def fail_or_try_again(**about: str | None) -> Iterator[None]:
     """Let Airflow retry retriable errors, and fail the task without retries for all others.
 
-    Registers secrets with Airflow's masker.
-
-    **about: Context fields of log records in this scope (:func:`evenlag.logging_setup.log_fields`).
+    Secrets are registered with Airflow's masker; `about` are context fields of log records.
     """
     from airflow.sdk.log import mask_secret
 
@@ -81,20 +79,14 @@ def cluster_asset(dag_prefix: str, cluster: str, product: Product) -> Asset:
 
 
 def product_alias(dag_id: str, product: Product) -> AssetAlias:
-    """Return the alias by which a DAG updates an asset only if there is something new.
-
-    An outlet that is an asset is updated whenever its task succeeds.
-    """
+    """Return the alias of an asset: an outlet that is the asset is updated whenever its task succeeds."""
     return AssetAlias(name=f"{SCHEME}-{product}-{dag_id}")
 
 
 def update_asset(
     context: Mapping[str, Any], alias: AssetAlias, asset: Asset, *, count: int, slot: datetime
 ) -> None:
-    """Update an asset if there is something new.
-
-    count: How many plans or hints are new; 0: nothing happens.
-    """
+    """Update an asset if there are new plans or hints."""
     if count:
         context["outlet_events"][alias].add(asset, extra={"count": count, "slot": slot.isoformat()})
 
@@ -210,10 +202,7 @@ def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
-    """Open the request, and write its text.
-
-    approvers: Who may answer for groups for which the policy names nobody.
-    """
+    """Open the request, and write its text."""
     from evenlag.policy.loader import load_policy
     from evenlag.publishing.approval_page import build_page
     from evenlag.publishing.approvals import NotWaitingError, request_approval
@@ -273,12 +262,9 @@ def publish_plan(config: str, slot: str, dag_prefix: str) -> dict[str, Any]:
 
 
 def load_notifier() -> BaseNotifier | None:
-    """Load the notifier that ``EVENLAG_NOTIFIER`` names as ``package.module:name``.
+    """Load the notifier that ``EVENLAG_NOTIFIER`` names as ``package.module:name``, or what returns one.
 
-    The name is a notifier, or a class or function that returns one without arguments. Only tasks import it,
-    not the scheduler or the DAG processor.
-
-    None if the variable is not set.
+    Only tasks import it, not the scheduler or the DAG processor.
     """
     named = os.environ.get(NOTIFIER_VARIABLE, "").strip()
     if not named:
@@ -316,12 +302,7 @@ def notify(notifier: BaseNotifier, changes: AlertChanges, cluster: str, context:
 
 
 def emit_metrics(figures: Mapping[str, float], cluster: str, *, dag_prefix: str = "") -> None:
-    """Send metrics to Airflow's metrics backend, if one is configured.
-
-    The cluster is a tag; for StatsD, which has no tags, it is a part of the name.
-
-    dag_prefix: Prefix of the DAGs' ids; a further tag, so that two policies may name their clusters alike.
-    """
+    """Send metrics to Airflow's backend; cluster and prefix are tags, in StatsD parts of the name."""
     tags = {"cluster": cluster} | ({"dag_prefix": dag_prefix} if dag_prefix else {})
     for name, value in figures.items():
         send_gauge(f"{METRIC_PREFIX}.{name}", value, tags)

@@ -35,10 +35,7 @@ class Grants:
         return cls(tuple(servers), f"User:{user}" if user else "User:ANONYMOUS" if is_anonymous else _UNKNOWN)
 
     def line(self, operations: tuple[str, ...], resource: str) -> str:
-        """Return the command for operations on a resource.
-
-        operations: Names as in Kafka's ``AclOperation``, for example ``READ``.
-        """
+        """Return the command for operations, named as in Kafka's ``AclOperation``, on a resource."""
         wanted = " ".join(f"--operation {OPERATION_NAMES[operation]}" for operation in operations)
         return (
             f"kafka-acls.sh --bootstrap-server {','.join(self.servers)} --add "

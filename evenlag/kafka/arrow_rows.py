@@ -42,11 +42,7 @@ class Problem:
 
 
 def problem_rows(problems: Sequence[Problem]) -> list[dict[str, str]]:
-    """Convert problems to the form that the marker stores.
-
-    Returns ``kind``, ``name`` and ``error`` of the first 1,000 problems; ``name`` is the first object, with
-    the number of further ones.
-    """
+    """Return the first 1,000 problems as the marker stores them: the first object, and how many more."""
     return [
         {
             "kind": problem.kind,
@@ -58,18 +54,12 @@ def problem_rows(problems: Sequence[Problem]) -> list[dict[str, str]]:
 
 
 def body_schema(table: Table) -> pa.Schema:
-    """Return a table's Arrow schema without the snapshot columns.
-
-    Returns the other columns, in the contract's order.
-    """
+    """Return a table's Arrow schema without the snapshot columns."""
     return pa.schema([column for column in arrow_schema(table) if column.name not in _HEAD])
 
 
 def with_head(body: pa.Table, table: Table, head: Mapping[str, Any]) -> pa.Table:
-    """Add the snapshot columns, which have the same value in all rows.
-
-    Returns all columns, in the contract's order.
-    """
+    """Add the snapshot columns, which have the same value in all rows."""
     columns = [
         pa.repeat(pa.scalar(head[column.name], column.type), len(body))
         if column.name in head
@@ -86,11 +76,9 @@ def offset_rows(
     ends: Offsets,
     resets: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> pa.Table:
-    """Build the rows of ``offsets``, by topic and partition.
+    """Build the rows of ``offsets``, by topic and partition; an offset that was not read is null.
 
-    Returns one row per partition; an offset that was not read is null.
-    starts, stable, ends: Their log start offsets, last stable offsets and high watermarks. The errors of
-        ``starts`` and ``stable`` are merged into those of ``ends``.
+    The errors of ``starts`` and ``stable`` are merged into those of ``ends``.
     """
     errors = ends.errors
     for other in (starts.errors, stable.errors):
@@ -113,15 +101,9 @@ def offset_rows(
 
 
 def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -> pa.Table:
-    """Build the rows of ``commits``.
+    """Build the rows of ``commits``: one per commit, then one per group that failed, read at `failed_at_us`.
 
-    A group whose commits could not be read has one row without a partition, so that its lag is UNKNOWN, not
-    0.
-
-    Returns one row per commit, then one per group that failed.
-    commits: The committed offsets, and the errors by group.
-    topic_ids: Id of each topic of ``commits.topics``, in the same order.
-    failed_at_us: ``read_at`` of the groups that could not be read, in microseconds since the epoch.
+    A group whose commits could not be read has a row without a partition: its lag is UNKNOWN, not 0.
     """
     good = _table(
         COMMITS,
@@ -149,21 +131,13 @@ def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -
 
 
 def member_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Build the rows of ``members``.
-
-    Returns the rows; columns that a row lacks are null.
-    rows: Rows of :func:`~evenlag.kafka.groups.describe_groups`, one per member.
-    """
+    """Build the rows of ``members`` from described groups; columns that a row lacks are null."""
     schema = body_schema(MEMBERS)
     return _table(MEMBERS, {column.name: [row.get(column.name) for row in rows] for column in schema})
 
 
 def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None]) -> list[Problem]:
-    """Group errors by their text.
-
-    Returns one per distinct error, in the order of their first objects.
-    names, errors: Name and error of each object, of equal length; None: no error.
-    """
+    """Group errors of objects by their text, in the order of their first objects; None: no error."""
     by_error: dict[str, list[str]] = {}
     for name, error in zip(names, errors, strict=True):
         if error is not None:
@@ -172,10 +146,9 @@ def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None])
 
 
 def find_unreadable_members(members: pa.Table) -> dict[str, str]:
-    """Return what is unreadable of the groups with members whose subscription or assignment cannot be read.
+    """Return what is unreadable of groups, by id: members' subscriptions or assignments.
 
-    Returns by group id. A group that rebalances, or that is not a consumer group, is none of them.
-    members: Rows of ``members``, with :data:`MEMBER_PROBLEM_COLUMNS`.
+    A group that rebalances, or that is not a consumer group, is none of them.
     """
     is_bad = pc.or_(pc.is_valid(members["subscription_error"]), pc.is_valid(members["assignment_error"]))
     by_group: dict[str, list[dict[str, Any]]] = {}

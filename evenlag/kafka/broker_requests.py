@@ -220,10 +220,7 @@ class BrokerCalls:
         budget: RequestBudget | None = None,
         broken: Mapping[int, str] | None = None,
     ) -> BrokerCalls:
-        """Build calls with these limits; the deadline begins now.
-
-        budget: Request budget; None: a new one of ``limits.requests_per_s``.
-        """
+        """Build calls with these limits; the deadline begins now."""
         return cls(
             client,
             budget=budget or RequestBudget(limits.requests_per_s),
@@ -235,10 +232,7 @@ class BrokerCalls:
         )
 
     def run(self, calls: Sequence[Call]) -> list[Answer]:
-        """Send calls: one after another to the same broker, concurrently to different brokers.
-
-        Returns in the order of the calls. A broker's error is an answer, never an exception.
-        """
+        """Send calls: one after another to one broker, concurrently to several. An error is an answer."""
         if not calls:
             return []
         answers: list[Answer] = self._manager.run(self._run, calls)
@@ -278,10 +272,9 @@ class BrokerCalls:
         return int(self._manager.broker_version_data.api_version(request))
 
     def rounds(self) -> Iterator[int]:
-        """Yield the numbers of rounds of requests, from 0, with a pause before each repeat.
+        """Yield the numbers of rounds of requests, with a pause before each repeat, until nothing is left.
 
-        Yields three numbers, and more while brokers take over from one that fails. The caller ends them
-        when nothing is left to repeat.
+        There are three, and more while brokers take over from one that fails.
         """
         yield 0
         attempt = 1

@@ -171,10 +171,7 @@ class ClusterReader:
     def read(
         self, *, inventory: ClusterInventory | None = None, progress: Progress | None = None
     ) -> ClusterSnapshot:
-        """Read members, log starts, commits and log ends.
-
-        inventory: Result of :meth:`take_inventory`; taken when None.
-        """
+        """Read members, log starts, commits and log ends."""
         report = progress or (lambda _step, _done, _total: None)
         report(PROGRESS_STEP, 0, NUM_STEPS)
         found = inventory or self.take_inventory()
@@ -293,12 +290,10 @@ class UnlistedGroups:
 def find_unlisted(
     calls: BrokerCalls, known: Mapping[str, str], brokers: Collection[int], topics: Sequence[str]
 ) -> UnlistedGroups:
-    """Ask for groups that no broker lists; those whose coordinator says that they are gone are left out.
+    """Ask for groups that no broker lists, and return those that exist, or may exist.
 
     First their commits are read with ``require_stable``: the coordinator answers when it has loaded the group
     and knows that all that it loaded is replicated. What it describes and lists after that is complete.
-
-    Returns the groups that exist, or may exist.
     """
     if not known:
         return UnlistedGroups()

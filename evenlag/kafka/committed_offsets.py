@@ -110,9 +110,8 @@ def read_commits(
 ) -> Commits:
     """Read the committed offsets of groups.
 
-    Returns the commits, and the errors of groups that could not be read.
-    require_stable: Whether a coordinator answers only when what it has written or loaded is replicated. A
-        group with offsets of an open transaction then has an error.
+    With `require_stable` a coordinator answers only when what it has written or loaded is replicated; a group
+    with offsets of an open transaction then has an error.
     """
     columns = _Columns(topics)
     takes_many = _takes_many(calls)

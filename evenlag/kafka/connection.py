@@ -143,10 +143,7 @@ _SUMMARY: Final = _Summary()
 
 
 def summarize_connection_errors() -> None:
-    """Report connection errors of this process's kafka-python clients once for each broker.
-
-    May be called again; it then changes nothing.
-    """
+    """Report connection errors of this process's kafka-python clients once for each broker."""
     for name in _LINES:
         logging.getLogger(name).addFilter(_SUMMARY)
 
@@ -205,18 +202,12 @@ _HOW_TO_CONNECT: Final = ("security_", "sasl_", "ssl_", "proxy_", "socks5_")
 
 
 def request_timeout_s(cluster: ClusterSettings) -> float:
-    """Return the time limit of one request.
-
-    Returns Seconds: ``request_timeout_ms`` of the settings for kafka-python if set, else the cluster's.
-    """
+    """Return the time limit of one request: kafka-python's setting in the policy, else the cluster's."""
     return float(cluster.kafka.get("request_timeout_ms", cluster.request_timeout_ms)) / 1000  # type: ignore[arg-type]  # a number: checked by settings.py
 
 
 def request_limits(cluster: ClusterSettings) -> RequestLimits:
-    """Return the limits of a snapshot.
-
-    Returns limits with a deadline of four request timeouts; waits of the rate limit do not count.
-    """
+    """Return the limits of a snapshot; waits of the rate limit do not count for its deadline."""
     timeout_s = request_timeout_s(cluster)
     return RequestLimits(
         requests_per_s=cluster.snapshot.requests_per_s,
@@ -282,11 +273,7 @@ def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
-    """Convert kafka-python's errors into errors that name the cluster's servers and a remedy.
-
-    Connection errors of the clients in the block are logged once for each broker
-    (`evenlag.kafka.connection`).
-    """
+    """Convert kafka-python's errors into errors that name the cluster's servers and a remedy."""
     import kafka.errors
 
     servers = ", ".join(cluster.bootstrap_servers)

@@ -71,10 +71,7 @@ def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def connection_failure(server: str, settings: Mapping[str, Any]) -> Failure | None:
-    """Connect once to a broker as kafka-python does, and ask it for metadata.
-
-    Returns why it failed; None if the broker answers.
-    """
+    """Connect once to a broker as kafka-python does; return why it failed, None if the broker answers."""
     from kafka.net.selector import NetworkSelector
 
     net = NetworkSelector()
@@ -89,10 +86,7 @@ def connection_failure(server: str, settings: Mapping[str, Any]) -> Failure | No
 def explain(
     error: Exception, server: str, settings: Mapping[str, Any], attempt: _Attempt | None = None
 ) -> Failure:
-    """Look up the cause and the remedy of an error.
-
-    attempt: The connection that failed; None if it is not known how far it came.
-    """
+    """Look up the cause and the remedy of an error, by how far the connection came if that is known."""
     seen = _Seen(error, server, settings, attempt or _Attempt())
     row = next(row for row in (*_REFUSALS, *_SILENCES) if row[0](seen))
     _, cause, remedy = row

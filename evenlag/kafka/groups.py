@@ -65,8 +65,7 @@ def list_groups(
 ) -> tuple[dict[str, GroupListing], dict[int, str]]:
     """List the groups of all brokers, of every type and protocol type.
 
-    Returns the groups by id, and the errors of brokers that could not list theirs, by broker id.
-    brokers: Ids of the brokers; None: those that the client knows.
+    Returns them by id, and the errors of brokers that could not list theirs.
     """
     from kafka.protocol.admin import ListGroupsRequest
 
@@ -100,17 +99,10 @@ def describe_groups(
     *,
     with_operations: bool = False,
 ) -> list[dict[str, Any]]:
-    """Describe groups, each by its coordinator.
+    """Describe groups, each by its coordinator: one row per member, by group id, with columns of ``members``.
 
-    Returns one row per member, by group id: the columns of the table ``members`` without those of the
-    snapshot. A group without members, or with an error, has one row without ``member_id``. A subscription
-    or an assignment that is unknown has its reason.
-    listed: The groups by id; their type decides which request describes them.
-    coordinators: By group id, as :func:`~evenlag.kafka.coordinators.find_coordinators` returns them.
-    topics: Returns the names of the cluster's topics, for members that subscribe by an expression.
-    with_operations: Whether to ask for the operations that the principal is authorized for, as
-        ``authorized_operations``: sorted names of ACL operations, None when the broker does not report
-        them.
+    A group without members, or with an error, has one row without ``member_id``. What is unknown has its
+    reason. `with_operations` asks for ``authorized_operations``, the names of ACL operations, too.
     """
     details: dict[str, _Description] = {}
     supported = {name for name, row in listed.items() if row.group_type in _DESCRIBED_TYPES and not row.error}
@@ -148,10 +140,7 @@ def describe_named_groups(
     limits: RequestLimits,
     ignored_topics: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
-    """Describe groups whose names and types are known, outside a snapshot.
-
-    ignored_topics: Topics that no expression matches, as in a snapshot: the hint topic.
-    """
+    """Describe groups whose names and types are known; no expression matches the ignored topics."""
     calls = BrokerCalls.within(client, limits)
     listed = {
         group_id: GroupListing(None, group_type.value, CONSUMER_PROTOCOL_TYPE)

@@ -81,13 +81,10 @@ def read_live_groups(
     limits: RequestLimits | None = None,
     ignored_topics: frozenset[str] = frozenset(),
 ) -> dict[str, LiveGroup]:
-    """Describe groups in bulk.
+    """Describe groups in bulk; one that could not be described has its error.
 
-    Returns groups by id. A group whose coordinator does not answer, or answers with an error, has that
-    error; the other groups are described.
-    group_types: Expected type of each group, by its id. A group that does not exist, or has another type,
-        is returned with state ``Dead``.
-    ignored_topics: Topics that no expression matches, as in a snapshot: the hint topic.
+    A group that does not exist, or has another type than expected, is ``Dead``. No expression matches the
+    ignored topics.
     """
     if not group_types:
         return {}
@@ -197,12 +194,7 @@ def read_live_offsets(
     limits: RequestLimits,
     reset_policies: Collection[str] = (),
 ) -> LiveOffsets:
-    """Read committed offsets, log starts and log ends.
-
-    An error of one group, partition or broker leaves its own offsets unknown.
-
-    Returns the offsets; null where they are unknown.
-    """
+    """Read committed offsets, log starts and log ends; an error leaves its own offsets unknown."""
     calls = BrokerCalls.within(client, limits)
     found, topic_error = read_topics(calls, sorted(topics))
     partitions = partitions_of([found[name] for name in sorted(found)])

@@ -77,10 +77,7 @@ class Offsets:
 
 
 def no_offsets(num_rows: int) -> Offsets:
-    """Return offsets of which none has been read.
-
-    Returns rows with offset -1, time 0 and no error.
-    """
+    """Return offsets of which none has been read."""
     return Offsets(
         np.full(num_rows, NOT_READ, dtype=np.int64),
         np.zeros(num_rows, dtype=np.int64),
@@ -116,8 +113,7 @@ def read_reset_offsets(
 ) -> dict[str, NDArray[np.int64]]:
     """Read where consumers start that have no commit and reset by a duration (KIP-1106).
 
-    Returns by reset policy, row → offset of the first record that is no older than the duration, int64; the
-    high watermark if no record is as young; -1: not read.
+    Returns by policy, row → offset, int64: the high watermark if no record is as young; -1: not read.
     """
     ages = [(policy, age) for policy in sorted(policies) if (age := reset_age_ms(policy)) is not None]
     now_ms = time.time_ns() // 1_000_000
@@ -192,8 +188,7 @@ def leader_calls(
 ) -> Iterator[tuple[NDArray[np.int64], Call]]:
     """Yield requests for the first offsets at moments, each with the indexes of its partitions in `rows`.
 
-    rows, leader, at_ms: Rows of ``partitions``, who leads each, and the moment for it; without a leader
-        there is no request.
+    `leader` and `at_ms` are those of `rows`; a partition without a leader is left out.
     """
     for node in np.unique(leader[leader >= 0]).tolist():
         mine = np.flatnonzero(leader == node)

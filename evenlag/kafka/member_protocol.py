@@ -78,11 +78,7 @@ def read_assignment(data: bytes) -> list[_Fields]:
 
 
 def described_group(row: Any, group_type: str, topics: Topics) -> _Fields:
-    """Convert a group of a describe response into the columns of ``members``.
-
-    row: The group, as kafka-python decodes the response for its type.
-    topics: As :data:`Topics`.
-    """
+    """Convert a group of a describe response, as kafka-python decodes it, into columns of ``members``."""
     readers = {
         GroupType.CLASSIC: _classic_group,
         GroupType.CONSUMER: _consumer_group,
@@ -122,8 +118,7 @@ class TopicCommits:
 def read_group_offsets(row: Any, *, is_share: bool) -> tuple[list[TopicCommits], str | None, int]:
     """Return the offsets of a group of an OffsetFetch or a DescribeShareGroupOffsets response.
 
-    Returns the offsets by topic; why they could not be read, and the code of that error; else None and 0.
-    row: The group, as kafka-python decodes it.
+    Returns them by topic; else why they could not be read, and the code of that error.
     """
     try:
         found, code = _share_offsets(row) if is_share else _committed_offsets(row)

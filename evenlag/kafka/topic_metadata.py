@@ -53,10 +53,7 @@ class Partitions:
         return len(self.topic)
 
     def take(self, rows: NDArray[np.int64]) -> Partitions:
-        """Return some of the rows, with their topics.
-
-        Returns these rows; topics without a row are left out.
-        """
+        """Return some of the rows; topics without a row are left out."""
         kept, topic = np.unique(self.topic[rows], return_inverse=True)
         return Partitions(
             names=tuple(self.names[old] for old in kept.tolist()),
@@ -109,9 +106,8 @@ def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> 
 
 
 def read_topics(calls: BrokerCalls, names: Sequence[str]) -> tuple[dict[str, Any], str | None]:
-    """Read the metadata of topics by name.
+    """Read topics by name, as kafka-python decodes them; and the error if a request failed.
 
-    Returns the existing topics by name, as kafka-python decodes them; and the error if a request failed.
     Without an error, a topic that is missing does not exist.
     """
     answers = _ask_by_name(calls, names)
@@ -126,10 +122,7 @@ def read_topics(calls: BrokerCalls, names: Sequence[str]) -> tuple[dict[str, Any
 
 
 def find_denied_topics(calls: BrokerCalls, names: Sequence[str]) -> list[str]:
-    """Return the topics that evenlag may not describe, of topics that the metadata of all topics lacks.
-
-    A broker leaves them out there, and says so when it is asked by name.
-    """
+    """Return the topics that evenlag may not describe: a broker says so only when it is asked by name."""
     return [
         row.name
         for answer in _ask_by_name(calls, names)
@@ -158,11 +151,9 @@ def _ask_by_name(calls: BrokerCalls, names: Sequence[str]) -> list[Answer]:
 def leaders_of(
     partitions: Partitions, rows: NDArray[np.int64], found: Mapping[str, Any]
 ) -> NDArray[np.int32]:
-    """Return the leaders of rows by newer metadata.
+    """Return the leaders of rows by newer metadata; of a topic that is not in it, as before.
 
-    Returns broker ids, int32; -1: none; -2: none, and no replica is online. Rows of topics that are not in
-    ``found`` keep their leader.
-    found: Topics by name, as :func:`read_topics` returns them.
+    -1: none; -2: none, and no replica is online.
     """
     leaders = partitions.leader[rows]
     for which in np.unique(partitions.topic[rows]).tolist():
@@ -185,10 +176,7 @@ def _is_offline(part: Any) -> bool:
 
 
 def partitions_of(topics: Sequence[Any]) -> Partitions:
-    """Collect the partitions of topics.
-
-    topics: Topics of a Metadata response without an error, ordered by name.
-    """
+    """Collect the partitions of topics of a Metadata response, ordered by name and without errors."""
     sizes = [len(row.partitions) for row in topics]
     topic = np.repeat(np.arange(len(topics), dtype=np.int32), sizes)
     number = np.array([part.partition_index for row in topics for part in row.partitions], dtype=np.int32)
@@ -204,11 +192,7 @@ def partitions_of(topics: Sequence[Any]) -> Partitions:
 
 
 def read_topic_names(client: Any, topic_ids: Sequence[str]) -> dict[str, str]:
-    """Ask a cluster for the names of topics.
-
-    Returns names by topic id; without topics that do not exist, or may not be described.
-    topic_ids: Topic ids, as Uuid.toString() prints them.
-    """
+    """Return names by topic id, as Uuid.toString() prints it, of topics that may be described."""
     found = {}
     for first in range(0, len(topic_ids), _TOPICS_A_REQUEST):
         some = topic_ids[first : first + _TOPICS_A_REQUEST]
@@ -219,10 +203,7 @@ def read_topic_names(client: Any, topic_ids: Sequence[str]) -> dict[str, str]:
 
 
 def error_name(code: int) -> str:
-    """Return kafka-python's name of a Kafka error, of a request that reads.
-
-    Returns name of the error's class; with the ACL that is missing, if that is the error.
-    """
+    """Return kafka-python's name of an error of a request that reads, with the ACL that is missing."""
     import kafka.errors
 
     name = str(kafka.errors.for_code(code).__name__)
@@ -230,10 +211,7 @@ def error_name(code: int) -> str:
 
 
 def is_not_authorized(error: str) -> bool:
-    """Return whether an error of a group says that evenlag lacks ``Describe`` on it.
-
-    error: The error, as the readers of groups and of committed offsets report it.
-    """
+    """Return whether an error of a group says that evenlag lacks ``Describe`` on it."""
     return error.startswith(_GROUP_DENIED)
 
 

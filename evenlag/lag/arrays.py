@@ -84,10 +84,7 @@ def flags(values: Any) -> NDArray[np.bool_]:
 
 
 def codes(values: Any, known: list[str]) -> NDArray[np.int64]:
-    """Return the index of each text among known ones: int64; -1 for another text and for null.
-
-    values, known: The texts, and those to find, without duplicates.
-    """
+    """Return the index of each text among known ones: int64; -1 for another text and for null."""
     found = pc.index_in(values, value_set=pa.array(known, pa.string()), skip_nulls=True)
     return np.asarray(pc.fill_null(found, UNKNOWN).to_numpy(), dtype=np.int64)
 

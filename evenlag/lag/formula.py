@@ -88,13 +88,8 @@ def count_lag(
     """Count the lag of partitions of groups, each row for itself.
 
     Returns the columns of ``lag`` without :data:`STORED_ONLY`, in the same order of rows.
-    partitions: By :data:`~evenlag.lag.partitions.GROUP_PARTITIONS`.
-    groups: By :data:`~evenlag.lag.partitions.GROUPS`: all groups of the rows.
-    member_ids: Ids of the members by number, as :func:`~evenlag.lag.partitions.number_members` returns
-        them.
-    rate_window_s: Length of the window that rates are computed over, in seconds.
-    find_points: Returns the points that times behind are read from, of the rows that count; None: the
-        earlier ends.
+    partitions, groups, member_ids: As :class:`~evenlag.lag.partitions.JoinedPartitions` has them.
+    find_points: Returns the points that times behind are read from; None: the earlier ends.
     """
     # One chunk for each column: lists are taken apart by their positions.
     columns: dict[str, Any] = {name: partitions[name].combine_chunks() for name in partitions.column_names}

@@ -79,10 +79,7 @@ class GroupLag:
 
 
 def measure_lag(lag: pa.Table, members: pa.Table) -> dict[str, GroupLag]:
-    """Measure the lag of each group that has rows of ``lag``.
-
-    lag: Rows of ``lag`` of one snapshot, with :data:`LAG_COLUMNS`.
-    """
+    """Measure the lag of each group that has rows of ``lag``, with :data:`LAG_COLUMNS`, of one snapshot."""
     import pyarrow.compute as pc
 
     is_left = _equal(lag["status"], LagStatus.NOT_SUBSCRIBED)

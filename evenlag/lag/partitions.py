@@ -77,10 +77,7 @@ GROUPS: Final = Table(
 def describe_groups(
     commits: pa.Table, members: pa.Table, settings_of: Callable[[str], GroupSettings]
 ) -> pa.Table:
-    """Return what is known of each group, by :data:`GROUPS` and ordered by id.
-
-    commits: ``group_id`` and ``error``; groups whose commits were read may be missing.
-    """
+    """Return what is known of each group, by :data:`GROUPS` and ordered by id."""
     both = pa.chunked_array([*commits["group_id"].chunks, *members["group_id"].chunks], pa.string())
     groups: list[str] = sorted(pc.unique(both).to_pylist())
     group = codes(members["group_id"], groups)
@@ -184,11 +181,8 @@ def join_partitions(
 ) -> JoinedPartitions:
     """Join the partitions of each group with their offsets, commits, owners and history.
 
-    ``spark_jobs.transforms.lag`` joins the rows of large snapshots.
-
-    Returns a commit of a partition that does not exist any more has no row.
-    offsets, commits, members: Rows of one snapshot; of ``offsets`` the partitions of a topic are together
-        and ascending.
+    ``spark_jobs.transforms.lag`` joins the rows of large snapshots. Of ``offsets`` the partitions of a topic
+    are together and ascending; a commit of a partition that does not exist any more has no row.
     """
     facts = describe_groups(commits, members, settings_of)
     groups: list[str] = facts["group_id"].to_pylist()

@@ -44,11 +44,9 @@ _MEMBER_COLUMNS: Final = ("group_instance_id", "client_id", "client_host")
 
 
 def list_groups(snapshot: LiveSnapshot) -> list[dict[str, Any]]:
-    """Return a row for each group of a snapshot.
+    """Return a row for each group, as :func:`~evenlag.queries.lag.group_rows`, with its state and rates.
 
-    Returns as :func:`~evenlag.queries.lag.group_rows`, which orders them, with ``group_state``,
-    ``group_type``, ``protocol_type``, ``assignor`` (selected by the group), ``note`` (what is not usual
-    about the group), ``max_member_id`` (the most loaded member) and the sums of the partitions' rates.
+    ``note`` says what is not usual about the group, ``max_member_id`` is its most loaded member.
     """
     found = group_rows(snapshot.lag, snapshot.members)
     states = _states(snapshot.members)
@@ -140,10 +138,7 @@ class RecentLags:
         self._lags.append({group_id: lag.total_lag_records for group_id, lag in groups.items()})
 
     def lags(self, group_id: str) -> list[int | None]:
-        """Return the lag of a group in the kept snapshots, oldest first; None where it is unknown.
-
-        Returns at most :data:`MAX_SNAPSHOTS` values.
-        """
+        """Return the lag of a group in the kept snapshots, oldest first; None where it is unknown."""
         return [lags.get(group_id) for lags in self._lags]
 
 

@@ -56,11 +56,7 @@ class PlanPreview:
         return bool(self.owners)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the values by name, for JSON and files.
-
-        Returns ``assignor, num_moves, max_member_lag_before_records, max_member_lag_after_records,
-        blocker``; numbers are None without a plan.
-        """
+        """Return the values by name, for JSON and files; numbers are None without a plan."""
         is_planned = self.blocker is None
         return {
             "assignor": self.assignor,

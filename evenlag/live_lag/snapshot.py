@@ -67,10 +67,7 @@ class ReadTarget:
 
 
 def policy_target(policy: Policy, cluster: str, *, is_named: bool = False) -> ReadTarget:
-    """Return how a policy's cluster is read.
-
-    is_named: Whether the brokers are named on the command line, not in a policy file.
-    """
+    """Return how a policy's cluster is read; `is_named`: its brokers are named on the command line."""
     settings = policy.clusters[cluster]
     client = kafka_client_settings(settings)
     if is_named and "bootstrap_timeout_ms" not in settings.kafka:
@@ -117,10 +114,7 @@ class LiveSnapshot:
     num_requests: int
 
     def of_group(self, group_id: str) -> LiveSnapshot:
-        """Return the snapshot with the rows of one group.
-
-        group_id: The group; it need not exist.
-        """
+        """Return the snapshot with the rows of one group, which need not exist."""
         lag, members = (
             rows.filter(pc.equal(rows["group_id"], group_id)) for rows in (self.lag, self.members)
         )
@@ -142,10 +136,7 @@ class LiveReader:
         self._earlier: deque[ClusterSnapshot] = deque()
 
     def read(self, group_id: str | None = None) -> LiveSnapshot:
-        """Read the cluster.
-
-        Returns the snapshot. What could not be read is unknown, and a problem.
-        """
+        """Read the cluster. What could not be read is unknown, and a problem."""
         limits = self._target.limits
         reader = ClusterReader(
             self._client,
@@ -171,10 +162,7 @@ class LiveReader:
         )
 
     def settings_of(self, group_id: str) -> GroupSettings:
-        """Return the settings of a group, as the policy has them.
-
-        Returns of the rule that matches, else the defaults.
-        """
+        """Return the settings of a group: of the policy's rule that matches, else the defaults."""
         return self._target.settings_of(group_id)
 
     def _count(self, calls: BrokerCalls, found: ClusterSnapshot) -> pa.Table:

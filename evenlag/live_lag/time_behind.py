@@ -62,11 +62,7 @@ class TimePoints:
     def add_ends(
         self, partitions: Partitions, at_ms: int | NDArray[np.int64], ends: NDArray[np.int64]
     ) -> None:
-        """Add the ends of logs that were just read.
-
-        at_ms: When the ends were read, in ms since the epoch: of all, or int64 [N].
-        ends: int64 [N]; -1: not read.
-        """
+        """Add the ends of logs that were just read, in ms since the epoch: int64 [N]; -1: not read."""
         names = [
             (partitions.ids[topic], number)
             for topic, number in zip(partitions.topic.tolist(), partitions.number.tolist(), strict=True)
@@ -96,10 +92,8 @@ class TimePoints:
     ) -> None:
         """Ask the brokers until each position is bracketed narrowly enough, or enough was asked.
 
-        calls: Requests to the cluster's brokers. What they do not answer stays unknown.
-        row: int64 [K]: the partition of each position, the important ones first. A partition may occur
-            several times.
-        position: int64 [K]: offsets before the end.
+        row, position: int64 [K], the partition of each position and an offset before its end, the important
+            ones first. What brokers do not answer stays unknown.
         """
         places, first = np.unique(row, return_index=True)
         chosen = places[np.argsort(first, kind="stable")][: max_lookups // _MAX_ROUNDS]

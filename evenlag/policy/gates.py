@@ -54,10 +54,7 @@ class RuleSetting:
     plus: int = 0
 
     def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
-        """Return the limit for a group.
-
-        settings: The group's settings as plain values.
-        """
+        """Return the limit for a group, of its settings as plain values."""
         return settings[self.name] + self.plus
 
 
@@ -83,10 +80,7 @@ class GateSetting:
         return type(self.default)
 
     def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
-        """Return the limit for a group.
-
-        settings: The group's settings as plain values.
-        """
+        """Return the limit for a group, of its settings as plain values."""
         return settings["gates"][self.name]
 
 
@@ -184,29 +178,19 @@ class Gate:
         return self.observed_inputs + (self.limit.inputs if isinstance(self.limit, PlanLimit) else ())
 
     def observe(self, plan: Mapping[str, Any]) -> Any:
-        """Compute the observed value.
-
-        Returns a number or an array, as the inputs are.
-        plan: The inputs by name: numbers of one plan, or arrays with one element per plan.
-        """
+        """Compute the observed value: a number, or an array with one element per plan, as the inputs are."""
         values = [plan[name] for name in self.observed_inputs]
         return values[0] if self.compute is None else self.compute(*values)
 
     def passes(self, settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
-        """Evaluate the gate for one plan.
-
-        settings: The group's settings as plain values.
-        """
+        """Evaluate the gate for one plan, with the group's settings as plain values."""
         observed = self.observe(plan)
         if is_unknown(observed):
             return self.null_passes
         return self.comparison.holds(observed, self.limit.allowed(settings, plan))
 
     def explain(self, observed: Any, allowed: Any) -> str:
-        """Describe a failure.
-
-        observed, allowed: The value, None or NaN if it is unknown, and its limit.
-        """
+        """Describe a failure by the value, None or NaN if it is unknown, and its limit."""
         if is_unknown(observed):
             return f"{self.observed} is not known, so {self.name} cannot be passed"
         return self.message.format(observed=observed, allowed=allowed)

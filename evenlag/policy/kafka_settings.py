@@ -92,10 +92,7 @@ def check_server(address: str) -> str:
 
 
 def check_kafka_settings(settings: Mapping[str, Any]) -> None:
-    """Check the settings that a policy passes to kafka-python.
-
-    settings: Literals and :class:`~evenlag.policy.secrets.SecretRef`, by kafka-python's names.
-    """
+    """Check settings for kafka-python, by its names: literals and references to secrets."""
     # pydantic: most commands check an address without it.
     from evenlag.policy.secrets import SecretRef
 

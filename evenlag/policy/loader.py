@@ -110,18 +110,12 @@ class LoadedPolicy:
 
 
 def find_policy_path(path: str | os.PathLike[str] | None = None) -> Path:
-    """Return the policy file: the given path, else ``EVENLAG_CONFIG``, else ``evenlag.yaml`` in this folder.
-
-    path: The path; None or empty if not given.
-    """
+    """Return the given path, else that of ``EVENLAG_CONFIG``, else ``evenlag.yaml`` in this folder."""
     return Path(path or os.environ.get(POLICY_VARIABLE) or DEFAULT_POLICY_PATH)
 
 
 def load_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
-    """Read and validate the policy file, and set the variables of its ``storage`` for this process.
-
-    path: The file; see :func:`find_policy_path` for None.
-    """
+    """Read and validate the policy file, and set the variables of its ``storage`` for this process."""
     loaded = read_policy(path)
     if loaded.policy.storage is not None:
         # Both engines take them from the environment; so does a JVM that this process starts.
@@ -132,10 +126,7 @@ def load_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
 def read_policy(path: str | os.PathLike[str] | None = None) -> LoadedPolicy:
     """Read and validate the policy file, and leave the environment as it is.
 
-    For a process that reads several policies, as Airflow does when it parses DAG files: the storage of one
-    must not become that of another.
-
-    path: The file; see :func:`find_policy_path` for None.
+    A process may read several policies, as Airflow does: the storage of one must not become another's.
     """
     found = find_policy_path(path)
     return parse_policy(read_text(found), name=str(found))
@@ -164,12 +155,9 @@ def parse_recorded(text: str) -> Policy:
 
 
 def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the Kafka settings in ``EVENLAG_KAFKA_<SETTING>`` variables, for use without a policy file.
+    """Return the Kafka settings of ``EVENLAG_KAFKA_<SETTING>`` variables, for use without a policy file.
 
-    A secret stays a reference to its variable: ``EVENLAG_KAFKA_SASL_PLAIN_PASSWORD`` becomes ``{"env":
-    "EVENLAG_KAFKA_SASL_PLAIN_PASSWORD"}``.
-
-    Returns values by the names of kafka-python's settings.
+    A secret stays a reference to its variable.
     """
     from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS, check_kafka_settings
 
@@ -209,10 +197,7 @@ def explain(error: ValidationError, name: str, tree: yaml.Node | None, overrides
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Return the end of a message: the nearest known name, or all names if none is near and they are few.
-
-    Begins with a semicolon; empty if there is nothing to suggest.
-    """
+    """Return the end of a message: the nearest name, or all if none is near and they are few; else empty."""
     names = sorted(known)
     near = difflib.get_close_matches(wrong, names, n=1)
     if near:
@@ -329,11 +314,7 @@ class Override:
 
 
 def read_overrides(content: Mapping[str, Any], environ: Mapping[str, str]) -> list[Override]:
-    """Read the overrides of a policy.
-
-    Returns in the order of the variables' names.
-    environ: The environment; an empty variable counts as not set.
-    """
+    """Read the overrides of a policy, in the order of the variables' names; an empty one is not set."""
     found = []
     for variable in sorted(environ):
         value = environ[variable]

@@ -34,10 +34,9 @@ class GroupMethods(CommonMethods):
 
     @property
     def publishes_loads(self) -> bool:
-        """Whether loads of the group are published: never for a group that nothing is published for.
+        """Whether loads are published: in mode ``approve`` only if the rule asks for it.
 
-        A person approves each plan in mode ``approve``, so loads, which move partitions without a plan, are
-        for the rule to ask for.
+        A person approves each plan in that mode, and loads move partitions without a plan.
         """
         values = self.values()
         if values["mode"] is Mode.AUTO:

@@ -36,20 +36,14 @@ class Pseudonymizer:
 
     @classmethod
     def of(cls, privacy: PrivacySettings) -> Pseudonymizer:
-        """Build the pseudonymizer of a policy, for the rows of ``members``.
-
-        Returns without a key if nothing is hashed.
-        """
+        """Build the pseudonymizer of a policy for rows of ``members``; without a key if nothing is hashed."""
         wanted = {"client_host": privacy.hosts, "client_id": privacy.client_ids}
         columns = {name: how.value for name, how in wanted.items() if how is not Disclosure.KEEP}
         key = privacy.key.resolve_key() if privacy.key and columns else b""
         return cls(columns, key)
 
     def apply(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return copies of the rows with hidden columns; null stays null.
-
-        Returns the same rows if no column is hidden.
-        """
+        """Return copies of the rows with hidden columns, the same rows if there are none; null stays null."""
         if not self.columns:
             return rows
         copies = [dict(row) for row in rows]

@@ -86,10 +86,7 @@ class SecretRef(BaseModel):
         return value
 
     def resolve_key(self) -> bytes:
-        """Read a secret that is the key of an HMAC.
-
-        Returns the value in UTF-8.
-        """
+        """Read a secret that is the key of an HMAC, as UTF-8."""
         key = self.resolve().encode()
         if len(key) < MIN_KEY_BYTES:
             place = (

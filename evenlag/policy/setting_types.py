@@ -37,10 +37,7 @@ class SettingsModel(CommonMethods, BaseModel):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     def changed(self, **values: Any) -> Self:
-        """Return a copy of the settings with some values changed, without validation.
-
-        **values: New values by name; they must be valid.
-        """
+        """Return a copy of the settings with some values changed, without validation."""
         return self.model_copy(update=values)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -94,10 +91,7 @@ def uses_load(assignor: str) -> bool:
 
 
 def cron_expression(value: str) -> str:
-    """Check that Airflow takes a cron expression.
-
-    Returns the expression without spaces around it: Airflow takes no preset with them.
-    """
+    """Check that Airflow takes a cron expression, without spaces around it."""
     value = value.strip()
     try:
         check_expression(value)

@@ -265,10 +265,7 @@ class Policy(SettingsModel):
         return self
 
     def approvers_of(self, cluster: str, group_id: str) -> tuple[str, ...] | None:
-        """Return who may approve plans of a group; None if the policy names nobody.
-
-        Returns the approvers of the rule that applies, else those of the cluster.
-        """
+        """Return who may approve plans of a group: by its rule, else its cluster; None: nobody is named."""
         rule = self.rule_of(cluster, group_id)
         if rule is not None and rule.approvers is not None:
             return rule.approvers
@@ -294,10 +291,7 @@ class Policy(SettingsModel):
 
 
 def render_schema() -> str:
-    """Render the schema.
-
-    Returns JSON with sorted keys, and a newline at its end.
-    """
+    """Render the JSON schema of the policy file, for editors: sorted keys, and a newline at the end."""
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Policy.model_json_schema(),

@@ -186,12 +186,10 @@ class _Drain:
 
 
 def simulate(history: History, scenarios: Sequence[Scenario], capacity: NDArray[np.float64]) -> Simulated:
-    """Simulate a history under each scenario.
+    """Simulate a history under each scenario, with the members' capacities in records per second.
 
     A row starts with the lag of the first snapshot in which it is known; from then on only the model
     determines it.
-
-    capacity: [M] records per second.
     """
     num_snapshots, num_rows = history.live.shape
     num_scenarios, num_servers = len(scenarios), len(capacity) + 1

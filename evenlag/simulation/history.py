@@ -316,11 +316,7 @@ _CLASSIC: Final = GroupType.CLASSIC
 def read_snapshots(
     lag: pa.Table, members: pa.Table, snapshot_ids: Sequence[str], at_s: NDArray[np.float64]
 ) -> tuple[GroupSnapshots, NDArray[np.int64]]:
-    """Convert a group's rows of ``lag`` and ``members`` to columns.
-
-    snapshot_ids, at_s: [S'] ids and times of all snapshots of the period, ascending, in seconds since the
-        epoch.
-    """
+    """Convert a group's rows of ``lag`` and ``members`` to columns; all snapshots of the period are given."""
     ids = pa.array(snapshot_ids, pa.string())
     lag_snapshot, member_snapshot = (_indexes_in(rows["snapshot_id"], ids) for rows in (lag, members))
     shown = np.unique(np.concatenate([lag_snapshot, member_snapshot]))

@@ -99,10 +99,7 @@ def time_weights_s(history: History) -> NDArray[np.float64]:
 
 
 def p95_over_time(age_ms: NDArray[np.float64], weights_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Compute the lowest age that is not exceeded for 95 % of the partitions' time.
-
-    weights_s: [S, P], as returned by :func:`time_weights_s`; not all 0.
-    """
+    """Compute the lowest age that is not exceeded for 95 % of the partitions' time; weights are not all 0."""
     counts = weights_s > 0
     weight = weights_s[counts]
     ages = age_ms.transpose(1, 0, 2)[:, counts]
@@ -183,11 +180,7 @@ def count_unknown_ages(history: History) -> int:
 
 
 def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
-    """Compare the simulation of the observed scenario with the measured lag.
-
-    Returns relative and absolute errors; NaN if no lag is known.
-    backlog: [S, P] records of the observed scenario.
-    """
+    """Compare the observed scenario's simulation [S, P] with the measured lag; NaN if no lag is known."""
     known = history.known
     is_known = known[1:].any(axis=1)
     if not is_known.any():

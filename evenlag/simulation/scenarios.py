@@ -36,21 +36,13 @@ _PLAN_GATES: Final = tuple(gate for gate in SIMULATED_GATES if gate not in _EARL
 
 
 def may_plan(settings: Mapping[str, Any], since_last_hint_s: float) -> bool:
-    """Evaluate the gates that need no plan.
-
-    settings: The group's settings as plain values.
-    since_last_hint_s: Time since the scenario last changed the assignment, in seconds; NaN if it never did.
-    """
+    """Evaluate the gates that need no plan; since the last hint NaN if there was none."""
     inputs = {"since_last_hint_s": since_last_hint_s}
     return all(gate.passes(settings, inputs) for gate in _EARLY_GATES)
 
 
 def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
-    """Evaluate the gates that need a plan.
-
-    settings: The group's settings as plain values.
-    plan: The inputs by name, usually a :class:`SimulatedPlan`.
-    """
+    """Evaluate the gates that need a plan, usually a :class:`SimulatedPlan`."""
     return all(gate.passes(settings, plan) for gate in _PLAN_GATES)
 
 
@@ -125,10 +117,7 @@ class Scenario(Protocol):
     owner: NDArray[np.int32]
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Process a snapshot and set `owner` [P].
-
-        Returns [P] seconds that each row pauses.
-        """
+        """Process a snapshot and set `owner` [P]; return for how many seconds each row pauses [P]."""
 
 
 def protocol_of(assignor: str | None) -> str:
@@ -159,10 +148,7 @@ class ObservedScenario:
         self.owner = self.history.owner[0]
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Process a snapshot; see :class:`Scenario`.
-
-        Returns [P] seconds that each row pauses.
-        """
+        """Process a snapshot; see :class:`Scenario`."""
         history = self.history
         before, self.owner = self.owner, history.owner[place]
         number = int(history.structure[place])
@@ -212,10 +198,7 @@ class CandidateScenario:
         self._planner = Planner(self.policy, self.settings)
 
     def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Process a snapshot; see :class:`Scenario`.
-
-        Returns [P] seconds that each row pauses.
-        """
+        """Process a snapshot; see :class:`Scenario`."""
         number = int(self.history.structure[place])
         is_first, is_forced = self._structure == -2, number != self._structure  # noqa: PLR2004 - not yet asked
         self._structure = number
@@ -287,10 +270,7 @@ class Planner:
     def target(
         self, group: Group, rate: NDArray[np.float64], is_unknown: NDArray[np.bool_]
     ) -> NDArray[np.int32]:
-        """Return the target: int32 [P], row → member, -1 for none.
-
-        rate: [P] arrivals in records per second; NaN where unknown.
-        """
+        """Return the target, int32 [P]: -1 for none; of `rate` NaN is unknown."""
         rule = self._settings.rule
         if rule.load is not Load.LAG:
             is_unknown = is_unknown | np.isnan(rate)
@@ -318,10 +298,7 @@ class Planner:
         return may_plan(self._values, since_last_hint_s)
 
     def passes_gates(self, group: Group, target: NDArray[np.int32]) -> bool:
-        """Return whether the newest target passes the gates, so that it may cause a rebalance.
-
-        target: int32 [P], the newest result of :meth:`target`.
-        """
+        """Return whether the newest result of :meth:`target` passes the gates."""
         return self._loads is not None and passes_gates(
             self._values, SimulatedPlan(group, target, *self._loads)
         )

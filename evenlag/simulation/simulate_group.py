@@ -71,11 +71,7 @@ def score_snapshots(
     before: NDArray[np.int32],
     after: NDArray[np.int32],
 ) -> SnapshotScores:
-    """Score assignments of one group in R snapshots.
-
-    lag: [R, P] records, 0 where unknown.
-    before, after: int32 [R, P], row → member, -1 for no owner: the current owner, and the new one.
-    """
+    """Score assignments in R snapshots, by lag [R, P] and by owners before and after, int32 [R, P]."""
     num_snapshots, num_members = len(lag), group.num_members
     cell = np.arange(num_snapshots)[:, None] * num_members
 
@@ -184,10 +180,7 @@ class ScoredSnapshots:
 def score_group(
     history: History, rule: GroupSettings, compared: Sequence[Candidate]
 ) -> Iterator[ScoredSnapshots]:
-    """Score the observed assignment of every snapshot, and each candidate's assignment from there.
-
-    Yields scores, or a reason why there are none; together they cover every snapshot once per contender.
-    """
+    """Score the observed assignment of every snapshot, and each candidate's from there, or say why not."""
     contenders = [Contender(OBSERVED)]
     for policy in compared:
         settings = policy.settings_for(rule)
@@ -254,11 +247,7 @@ def _rates_before(
 def simulate_group(
     history: History, rule: GroupSettings, compared: Sequence[Candidate], pauses: Pauses
 ) -> list[dict[str, Any]]:
-    """Simulate the observed scenario and each candidate.
-
-    Returns one row of ``replays`` per scenario; that of the observed scenario has the error of the model.
-    If the history cannot be simulated, the rows have a reason.
-    """
+    """Simulate the observed scenario and each candidate: one row of ``replays`` each, or with a reason."""
     settings = [policy.settings_for(rule) for policy in compared]
     names: list[dict[str, Any]] = [{"policy": OBSERVED} | _of_measured(history)]
     names += [
