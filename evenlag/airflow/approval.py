@@ -9,6 +9,7 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 
 from evenlag.airflow.compat import AirflowSkipException, answer_within, fixed_value
 from evenlag.airflow.tasks import fail_or_try_again
+from evenlag.policy.loader import load_policy
 from evenlag.publishing.answers.actors import PAGE, REASON, SENT_BY
 from evenlag.safe_text import printable, printable_lines
 
@@ -67,7 +68,7 @@ class PlanApprovalOperator(ApprovalOperator):
 
         cluster, plan_id = _plan_of(context)
         with fail_or_try_again(cluster=cluster, step="ask", plan_id=plan_id):
-            loaded = self._policy()
+            loaded = load_policy(self.config)
             try:
                 plan = read_plan(loaded, cluster, plan_id, datetime.now(UTC))
                 check_waiting(loaded, plan)
@@ -76,8 +77,11 @@ class PlanApprovalOperator(ApprovalOperator):
             except NotWaitingError as error:
                 raise AirflowSkipException(printable_lines(str(error))) from error
         # Airflow has no template for them. Those of the request hold where nobody is named any more.
-        named = loaded.policy.approvers_of(cluster, plan.head["group_id"])
-        named = named or self.approvers or (plan.request or {}).get("approvers")
+        named = (
+            loaded.policy.approvers_of(cluster, plan.head["group_id"])
+            or self.approvers
+            or (plan.request or {}).get("approvers")
+        )
         self.assigned_users = [{"id": one, "name": one} for one in named] if named else None
         left = datetime.fromisoformat(self.answer_by) - datetime.now(UTC)
         for name, limit in answer_within(max(left, _NO_TIME_LEFT)).items():
@@ -105,7 +109,7 @@ class PlanApprovalOperator(ApprovalOperator):
         with fail_or_try_again(cluster=cluster, step="answer", plan_id=plan_id):
             try:
                 record_answer(
-                    self._policy(),
+                    load_policy(self.config),
                     cluster,
                     plan_id,
                     approve=is_yes,
@@ -145,11 +149,6 @@ class PlanApprovalOperator(ApprovalOperator):
         if event.get("timedout") or user is None:
             return TIME_LIMIT, f"nobody answered until {self.answer_by}"
         return Actor.of_airflow(user, sent_by), reason.strip() or "answered in Airflow"
-
-    def _policy(self) -> Any:
-        from evenlag.policy.loader import load_policy
-
-        return load_policy(self.config)
 
 
 def _plan_of(context: Context) -> tuple[str, str]:

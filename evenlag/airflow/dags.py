@@ -126,18 +126,9 @@ class DagOptions:
     approvers: tuple[str, ...] | None = None
     tags: tuple[str, ...] = ()
 
-    @property
-    def default_args(self) -> dict[str, Any]:
-        """Default arguments of all tasks."""
-        return DEFAULT_ARGS | dict(self.task_args)
-
     def dag_id(self, name: str) -> str:
         """Return the id of a DAG."""
         return f"{self.dag_prefix}{name}"
-
-    def all_tags(self, *tags: Tag) -> list[str]:
-        """Return the tags of a DAG."""
-        return [*tags, *self.tags]
 
 
 def _dag(
@@ -158,9 +149,9 @@ def _dag(
         # Past days are processed by a backfill only, not all at once when a DAG is first enabled.
         catchup=False,
         max_active_runs=max_active_runs,
-        default_args=options.default_args,
+        default_args=DEFAULT_ARGS | dict(options.task_args),
         doc_md=inspect.getdoc(build),
-        tags=options.all_tags(Tag.EVENLAG, *tags),
+        tags=[Tag.EVENLAG, *tags, *options.tags],
         **kwargs,
     )
 

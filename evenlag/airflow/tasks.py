@@ -20,6 +20,7 @@ from airflow.sdk.bases.notifier import BaseNotifier
 from evenlag.airflow.compat import AirflowFailException, AirflowSkipException, send_gauge
 from evenlag.airflow.spark_task import slot_of
 from evenlag.logging_setup import named_logger
+from evenlag.policy.loader import load_policy
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -84,17 +85,20 @@ def product_alias(dag_id: str, product: Product) -> AssetAlias:
 
 
 def update_asset(
-    context: Mapping[str, Any], alias: AssetAlias, asset: Asset, *, count: int, slot: datetime
+    context: Mapping[str, Any], dag_prefix: str, cluster: str, product: Product, *, count: int, slot: datetime
 ) -> None:
-    """Update an asset if there are new plans or hints."""
+    """Update an asset of the running DAG's cluster if there are new plans or hints."""
     if count:
+        alias, asset = (
+            product_alias(context["dag"].dag_id, product),
+            cluster_asset(dag_prefix, cluster, product),
+        )
         context["outlet_events"][alias].add(asset, extra={"count": count, "slot": slot.isoformat()})
 
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def publish(config: str, cluster: str, dag_prefix: str = "") -> dict[str, Any]:
     """Write the approved plans of this run's snapshot to the hint topic; needs no JVM."""
-    from evenlag.policy.loader import load_policy
     from evenlag.publishing.publish import publish_hints
 
     run_id, slot = _run_and_slot()
@@ -103,8 +107,9 @@ def publish(config: str, cluster: str, dag_prefix: str = "") -> dict[str, Any]:
     context = get_current_context()
     update_asset(
         context,
-        product_alias(context["dag"].dag_id, Product.HINTS),
-        cluster_asset(dag_prefix, cluster, Product.HINTS),
+        dag_prefix,
+        cluster,
+        Product.HINTS,
         count=len(report.published),
         slot=slot,
     )
@@ -114,7 +119,6 @@ def publish(config: str, cluster: str, dag_prefix: str = "") -> dict[str, Any]:
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
     """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`."""
-    from evenlag.policy.loader import load_policy
     from evenlag.publishing.approvals import find_waiting as find
     from evenlag.publishing.approvals import set_aside_shadowed
 
@@ -142,7 +146,6 @@ def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
     """Send new and resolved alerts to the notifier, and metrics to Airflow's metrics backend."""
     from evenlag.monitoring.alerts import find_changes, record_changes
     from evenlag.overview.metrics import read_metrics
-    from evenlag.policy.loader import load_policy
 
     now, (run_id, slot) = datetime.now(UTC), _run_and_slot()
     with fail_or_try_again(run_id=run_id, cluster=cluster, step="report", slot=slot.isoformat()):
@@ -180,7 +183,6 @@ def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable
         from evenlag.lake.reader import LakeReader
         from evenlag.lake.snapshot_ids import floor_to_ms
         from evenlag.lake.tables import PLANS
-        from evenlag.policy.loader import load_policy
 
         slot = floor_to_ms(slot_of(context["dag_run"]))
         with fail_or_try_again(
@@ -191,8 +193,9 @@ def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable
             count = reader.count(PLANS, filters=filters) if reader.exists(PLANS) else 0
         update_asset(
             context,
-            product_alias(context["dag"].dag_id, Product.PLANS),
-            cluster_asset(dag_prefix, cluster, Product.PLANS),
+            dag_prefix,
+            cluster,
+            Product.PLANS,
             count=count,
             slot=slot,
         )
@@ -203,7 +206,6 @@ def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
     """Open the request, and write its text."""
-    from evenlag.policy.loader import load_policy
     from evenlag.publishing.approval_page import build_page
     from evenlag.publishing.approvals import NotWaitingError, request_approval
 
@@ -236,7 +238,6 @@ def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
 @task(task_id="publish", execution_timeout=PUBLISH_TIMEOUT)
 def publish_plan(config: str, slot: str, dag_prefix: str) -> dict[str, Any]:
     """Write this plan to the hint topic, with the same checks as in a cycle; needs no JVM."""
-    from evenlag.policy.loader import load_policy
     from evenlag.publishing.publish import publish_hints
     from evenlag.publishing.writing.blind_writes import try_again_when_fenced
 
@@ -252,8 +253,9 @@ def publish_plan(config: str, slot: str, dag_prefix: str) -> dict[str, Any]:
         )
     update_asset(
         context,
-        product_alias(context["dag"].dag_id, Product.HINTS),
-        cluster_asset(dag_prefix, cluster, Product.HINTS),
+        dag_prefix,
+        cluster,
+        Product.HINTS,
         count=len(report.published),
         slot=datetime.fromisoformat(slot),
     )

@@ -37,44 +37,34 @@ _log = named_logger(__name__)
 _ADDRESS: Final = re.compile(r"\[(.+)<-")
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """Where a line of kafka-python has its parts, as positions in the arguments of the record.
-
-    connection: The connection whose loss it reports; None: another line reports the same.
-    transport: The transport of the connection, which knows the address.
-    """
-
-    error: int | None = None
-    connection: int | None = None
-    transport: int | None = None
-
-
+# What a line of kafka-python says: the transport that knows an address comes first in its arguments, or the
+# connection that was lost and its error; another line reports the same as the others.
+_TRANSPORT, _LOST, _REPEATED = range(3)
 # By logger and format. What a later version of kafka-python words in another way stays as it is.
-_LINES: Final[dict[str, dict[str, _Line]]] = {
+_LINES: Final[dict[str, dict[str, int]]] = {
     "kafka.net.transport": {
-        "%s: socket disconnected": _Line(transport=0),
-        "%s: Abort (%s)": _Line(transport=0),
-        "%s: Error sending request data: %s": _Line(transport=0),
-        "%s: Error receiving network data closing socket": _Line(transport=0),
+        "%s: socket disconnected": _TRANSPORT,
+        "%s: Abort (%s)": _TRANSPORT,
+        "%s: Error sending request data: %s": _TRANSPORT,
+        "%s: Error receiving network data closing socket": _TRANSPORT,
     },
     "kafka.net.connection": {
-        "%s: Connection lost: %s": _Line(error=1, connection=0),
-        "%s: Request timed out after %d ms. Closing connection.": _Line(),
+        "%s: Connection lost: %s": _LOST,
+        "%s: Request timed out after %d ms. Closing connection.": _REPEATED,
     },
     "kafka.net.manager": {
-        "Connection failed: %s": _Line(),
-        "Bootstrap connection to %s failed: %s (backoff %.2f secs)": _Line(),
-        "Bootstrap %s not ready; waiting %.2f secs": _Line(),
+        "Connection failed: %s": _REPEATED,
+        "Bootstrap connection to %s failed: %s (backoff %.2f secs)": _REPEATED,
+        "Bootstrap %s not ready; waiting %.2f secs": _REPEATED,
         # The caller gets it as an exception.
-        "Bootstrap failed: %s": _Line(),
+        "Bootstrap failed: %s": _REPEATED,
     },
     "kafka.cluster": {
-        "Metadata refresh: failed %s": _Line(),
-        "No node available for metadata refresh - backoff/retry": _Line(),
+        "Metadata refresh: failed %s": _REPEATED,
+        "No node available for metadata refresh - backoff/retry": _REPEATED,
     },
     "kafka.producer.sender": {
-        "%s: Error sending produce request to node %d: %s": _Line(),
+        "%s: Error sending produce request to node %d: %s": _REPEATED,
     },
 }
 
@@ -105,10 +95,10 @@ class _Summary(logging.Filter):
         try:
             if line is None:
                 return True
-            if line.transport is not None:
-                self._note_address(arguments[line.transport])
-            if line.connection is not None and line.error is not None:
-                self._note_error(arguments[line.connection], arguments[line.error], record.created)
+            if line == _TRANSPORT:
+                self._note_address(arguments[0])
+            elif line == _LOST:
+                self._note_error(arguments[0], arguments[1], record.created)
         except (AttributeError, IndexError):
             # Another version of kafka-python, whose objects are not known: an error in a filter would end its
             # I/O loop.

@@ -52,14 +52,6 @@ class GroupListing:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Description:
-    """A described group, and when its coordinator answered."""
-
-    fields: Mapping[str, Any]
-    read_at: datetime
-
-
 def list_groups(
     calls: BrokerCalls, brokers: Collection[int] | None = None
 ) -> tuple[dict[str, GroupListing], dict[int, str]]:
@@ -104,12 +96,12 @@ def describe_groups(
     A group without members, or with an error, has one row without ``member_id``. What is unknown has its
     reason. `with_operations` asks for ``authorized_operations``, the names of ACL operations, too.
     """
-    details: dict[str, _Description] = {}
+    details: dict[str, dict[str, Any]] = {}
     supported = {name for name, row in listed.items() if row.group_type in _DESCRIBED_TYPES and not row.error}
 
     def take(group_id: str, row: Any, read_at: datetime) -> tuple[str | None, int]:
         fields = described_group(row, listed[group_id].group_type, topics)
-        details[group_id] = _Description(fields, read_at)
+        details[group_id] = fields | {"read_at": read_at}
         return None, row.error_code
 
     requests = GroupRequests(
@@ -176,12 +168,12 @@ def _listing(row: Any) -> GroupListing:
 def _member_rows(
     group_id: str,
     listed: GroupListing,
-    description: _Description | None,
+    fields: Mapping[str, Any] | None,
     error: str | None,
     *,
     with_operations: bool,
 ) -> list[dict[str, Any]]:
-    fields: Mapping[str, Any] = {} if description is None else description.fields
+    is_described, fields = fields is not None, fields or {}
     head = {
         "group_id": group_id,
         "group_state": fields.get("group_state") or listed.state,
@@ -190,12 +182,12 @@ def _member_rows(
         "assignor": fields.get("assignor"),
         "group_epoch": fields.get("group_epoch"),
         "assignment_epoch": fields.get("assignment_epoch"),
-        "read_at": datetime.now(UTC) if description is None else description.read_at,
+        "read_at": fields.get("read_at") or datetime.now(UTC),
         "error": fields.get("error") or error,
     }
     if with_operations:
         head["authorized_operations"] = fields.get("authorized_operations")
-    if description is None and not error and listed.group_type in _DESCRIBED_TYPES:
+    if not is_described and not error and listed.group_type in _DESCRIBED_TYPES:
         head["error"] = _NOT_DESCRIBED
     members = fields.get("members") or []
     return [head | member for member in members] or [head]

@@ -10,6 +10,7 @@ from uuid import UUID
 import numpy as np
 
 from assignor_core.hint import topic_id_text
+from evenlag.kafka.broker_requests import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -135,8 +136,6 @@ def find_denied_topics(calls: BrokerCalls, names: Sequence[str]) -> list[str]:
 def _ask_by_name(calls: BrokerCalls, names: Sequence[str]) -> list[Answer]:
     from kafka.protocol.metadata import MetadataRequest
 
-    from evenlag.kafka.broker_requests import Call
-
     topic = MetadataRequest.MetadataRequestTopic
 
     def make(part: Sequence[str]) -> Callable[[], Any]:
@@ -161,7 +160,9 @@ def leaders_of(
         if topic is None:
             continue
         by_number = {
-            part.partition_index: NO_REPLICA if _is_offline(part) else part.leader_id
+            part.partition_index: NO_REPLICA
+            if part.leader_id == NO_LEADER and set(part.replica_nodes) <= set(part.offline_replicas or ())
+            else part.leader_id
             for part in topic.partitions
         }
         mine = np.flatnonzero(partitions.topic[rows] == which)
@@ -169,10 +170,6 @@ def leaders_of(
             by_number.get(number, NO_LEADER) for number in partitions.number[rows[mine]].tolist()
         ]
     return leaders
-
-
-def _is_offline(part: Any) -> bool:
-    return part.leader_id == NO_LEADER and set(part.replica_nodes) <= set(part.offline_replicas or ())
 
 
 def partitions_of(topics: Sequence[Any]) -> Partitions:

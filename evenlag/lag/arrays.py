@@ -69,18 +69,14 @@ def constant(value: int, num_rows: int) -> Numbers:
 
 def is_valid(values: Any) -> NDArray[np.bool_]:
     """Return which values are not null: bool [N]."""
-    valid = pc.is_valid(values)
-    array = valid.to_numpy() if isinstance(valid, pa.ChunkedArray) else valid.to_numpy(zero_copy_only=False)
-    return np.asarray(array, dtype=np.bool_)
+    return flags(pc.is_valid(values))
 
 
 def flags(values: Any) -> NDArray[np.bool_]:
     """Return Booleans; null is False: bool [N]."""
     filled = pc.fill_null(values, False)
-    array = (
-        filled.to_numpy() if isinstance(filled, pa.ChunkedArray) else filled.to_numpy(zero_copy_only=False)
-    )
-    return np.asarray(array, dtype=np.bool_)
+    options = {} if isinstance(filled, pa.ChunkedArray) else {"zero_copy_only": False}
+    return np.asarray(filled.to_numpy(**options), dtype=np.bool_)
 
 
 def codes(values: Any, known: list[str]) -> NDArray[np.int64]:

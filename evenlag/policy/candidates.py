@@ -23,9 +23,7 @@ _LIMITS: Final = tuple(
     gate.limit for gate in SIMULATED_GATES if isinstance(gate.limit, RuleSetting | GateSetting)
 )
 _GATE_LIMITS: Final = tuple(limit.name for limit in _LIMITS if isinstance(limit, GateSetting))
-_RULE_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
-    **{limit.name: limit.kind for limit in _LIMITS},
-}
+_RULE_PARSERS: Final[dict[str, Callable[[str], Any]]] = {limit.name: limit.kind for limit in _LIMITS}
 _LOAD: Final = "load"
 
 
@@ -81,10 +79,8 @@ class CandidateSettings:
         values: dict[str, Any] = {
             "assignor": self.rule.assignor,
             **{
-                limit.name: getattr(
-                    self.rule.gates if isinstance(limit, GateSetting) else self.rule, limit.name
-                )
-                for limit in _LIMITS
+                each.name: getattr(self.rule.gates if each.name in _GATE_LIMITS else self.rule, each.name)
+                for each in _LIMITS
             },
             **self.parameters,
         }

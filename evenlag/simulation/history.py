@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -310,9 +311,6 @@ def _structure(
     return Structure(group, rows, member, place)
 
 
-_CLASSIC: Final = GroupType.CLASSIC
-
-
 def read_snapshots(
     lag: pa.Table, members: pa.Table, snapshot_ids: Sequence[str], at_s: NDArray[np.float64]
 ) -> tuple[GroupSnapshots, NDArray[np.int64]]:
@@ -377,7 +375,7 @@ def _snapshot(rows: list[dict[str, Any]]) -> SnapshotMembers:
     if first["error"] is not None:
         return SnapshotMembers((), blocker=f"the group could not be read: {first['error']}")
     present = [row for row in rows if row["member_id"] is not None]
-    if not present and first["group_type"] != _CLASSIC:
+    if not present and first["group_type"] != GroupType.CLASSIC:
         reason = f"the group speaks the {first['group_type']} protocol and does not show its members"
         return SnapshotMembers((), blocker=reason)
     if any(row["subscription"] is None for row in present):
@@ -429,7 +427,8 @@ def estimate_capacities(history: History, relative: NDArray[np.float64] | None =
     rates, is_busy = _member_rates(history)
     busy_rates = np.where(is_busy & (rates > 0), rates, np.nan)
     seen_often = np.isfinite(busy_rates).sum(axis=0) >= _FEWEST_INTERVALS
-    observed = np.where(seen_often, _median(busy_rates), np.nan)
+    observed = np.full(len(seen_often), np.nan)
+    observed[seen_often] = np.nanmedian(busy_rates[:, seen_often], axis=0)
     given = np.full(len(observed), np.nan) if relative is None else relative
     weight = np.where(np.isfinite(given), given, 1.0)
     largest = np.nan_to_num(rates, nan=0.0).max(axis=0, initial=0.0)
@@ -443,17 +442,13 @@ def estimate_capacities(history: History, relative: NDArray[np.float64] | None =
     return Capacities(np.nan_to_num(capacity, nan=0.0), is_observed)
 
 
-def _median(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Median of the known values of each column; NaN if there are none."""
-    ranked = np.sort(values, axis=0)
-    count = np.isfinite(ranked).sum(axis=0)
-    columns = np.arange(values.shape[1])
-    last = max(len(values) - 1, 0)
-    if not len(values):
-        return np.full(values.shape[1], np.nan)
-    low = ranked[np.clip((count - 1) // 2, 0, last), columns]
-    high = ranked[np.clip(count // 2, 0, last), columns]
-    return np.where(count > 0, (low + high) / 2, np.nan)
+def sum_by_member(
+    owner: NDArray[np.int32], chosen: NDArray[np.bool_], values: NDArray[np.float64] | None, num_members: int
+) -> NDArray[np.float64]:
+    """Sum the chosen values [R, P] by their owners, or count them: [R, M]."""
+    cell = (np.arange(len(owner))[:, None] * num_members + owner)[chosen]
+    summed = np.bincount(cell, None if values is None else values[chosen], len(owner) * num_members)
+    return summed.reshape(len(owner), num_members).astype(np.float64)
 
 
 def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -461,22 +456,11 @@ def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.boo
 
     NaN where none is known; busy only where all are.
     """
-    num_intervals, num_members = history.num_snapshots - 1, len(history.member_keys)
     lag = history.lag
     owner = np.where(history.known.any(axis=0), history.owner, np.int32(-1))
     kept = (owner[:-1] >= 0) & (owner[:-1] == owner[1:])
     measured = kept & np.isfinite(lag[:-1]) & np.isfinite(lag[1:])
-    interval = np.broadcast_to(np.arange(num_intervals)[:, None], kept.shape)
-
-    def by_member(
-        who: NDArray[np.int32], where: NDArray[np.bool_], what: NDArray[np.float64] | None
-    ) -> NDArray[np.float64]:
-        cell = interval[where] * num_members + who[where]
-        summed = np.bincount(
-            cell, None if what is None else what[where], minlength=num_intervals * num_members
-        )
-        return summed.reshape(num_intervals, num_members).astype(np.float64)
-
+    by_member = partial(sum_by_member, num_members=len(history.member_keys))
     processed = (history.arrived + lag[:-1] - lag[1:]).clip(min=0.0)
     held_before = by_member(owner[:-1], owner[:-1] >= 0, None)
     held_after = by_member(owner[1:], owner[1:] >= 0, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from evenlag.simulation.fluid_model import ROUNDING_RECORDS
-from evenlag.simulation.history import BUSY_BACKLOG_S
+from evenlag.simulation.history import BUSY_BACKLOG_S, sum_by_member
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,15 +51,15 @@ class ModelError:
     Only snapshots with lag count: at least the arrivals of ten seconds, measured or simulated. In a snapshot
     without, every model is right. Of a group that never has so much, all count.
 
-    median, p95: Of |simulated - measured| lag of the group, relative to the measured lag, or to the
-        arrivals of ten seconds if these are more. NaN if no lag is known.
+    median_error, p95_error: Of |simulated - measured| lag of the group, relative to the measured lag, or to
+        the arrivals of ten seconds if these are more. None if no lag is known.
     """
 
-    median: float
-    p95: float
-    median_records: float
-    p95_records: float
-    num_snapshots: int
+    median_error: float | None = None
+    p95_error: float | None = None
+    median_error_records: float | None = None
+    p95_error_records: float | None = None
+    num_error_snapshots: int = 0
 
 
 def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics:
@@ -67,11 +67,10 @@ def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics
     backlog = simulated.backlog
     num_snapshots, num_scenarios, _ = backlog.shape
     age_ms = 1000.0 * time_lags_s(history, backlog)
-    num_members = len(history.member_keys) + 1
-    cell = np.arange(num_snapshots * num_scenarios)[:, None] * num_members
-    cell = (cell + simulated.owner.reshape(num_snapshots * num_scenarios, -1) % num_members).ravel()
-    by_member = np.bincount(cell, backlog.ravel(), minlength=num_snapshots * num_scenarios * num_members)
-    by_member = by_member.reshape(num_snapshots, num_scenarios, num_members)[:, :, :-1]
+    owner = simulated.owner.reshape(num_snapshots * num_scenarios, -1)
+    lags = backlog.reshape(owner.shape)
+    by_member = sum_by_member(owner, owner >= 0, lags, len(history.member_keys))
+    by_member = by_member.reshape(num_snapshots, num_scenarios, -1)
     drain_s = simulated.drain_s.max(axis=1, initial=0.0)
     return ScenarioMetrics(
         lag=backlog.sum(axis=2).T,
@@ -180,11 +179,11 @@ def count_unknown_ages(history: History) -> int:
 
 
 def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
-    """Compare the observed scenario's simulation [S, P] with the measured lag; NaN if no lag is known."""
+    """Compare the observed scenario's simulation [S, P] with the measured lag."""
     known = history.known
     is_known = known[1:].any(axis=1)
     if not is_known.any():
-        return ModelError(np.nan, np.nan, np.nan, np.nan, 0)
+        return ModelError()
     measured, simulated = (
         np.where(known, lag, 0.0).sum(axis=1)[1:][is_known] for lag in (history.lag, backlog)
     )
@@ -205,24 +204,23 @@ def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLag:
-    """Metrics of a group's measured lag; None where nothing is known.
+    """Columns of ``replays`` of a group's measured lag; None where nothing is known.
 
-    mean_records: Time average of the sum of the known lags, linear between snapshots: each snapshot counts
-        for half of the interval before it and half of the one after it. Unknown lag adds nothing, so this
-        is a lower bound if `unknown_share` > 0.
-    max_records: Largest sum over the partitions in a snapshot; those with unknown lag add nothing.
-    num_unknown: Number of unknown lags, per partition and snapshot.
-    unknown_share: Share of the partitions' time, weighted in the same way, with unknown lag.
-    max_time_lag_ms: Largest measured time lag of a partition in a snapshot.
+    measured_mean_lag_records: Time average of the sum of the known lags, linear between snapshots. Unknown
+        lag adds nothing, so this is a lower bound if `measured_unknown_share` > 0.
+    measured_max_lag_records: Largest sum over the partitions in a snapshot, of known lags.
+    num_unknown_lags: Number of unknown lags, per partition and snapshot.
+    measured_unknown_share: Share of the partitions' time, weighted in the same way, with unknown lag.
+    measured_max_time_lag_ms: Largest measured time lag of a partition in a snapshot.
     num_unknown_time_lags: Number of partitions per snapshot that have lag, or may have, but no time lag:
         the largest time lag is a lower bound.
     """
 
-    mean_records: float | None
-    max_records: int | None
-    num_unknown: int
-    unknown_share: float | None
-    max_time_lag_ms: int | None
+    measured_mean_lag_records: float | None
+    measured_max_lag_records: int | None
+    num_unknown_lags: int
+    measured_unknown_share: float | None
+    measured_max_time_lag_ms: int | None
     num_unknown_time_lags: int
 
 
@@ -239,10 +237,12 @@ def measure_history(history: History) -> MeasuredLag:
     period_s = float(around_s.sum())
     all_s = float(around_s @ history.live.sum(axis=1))
     return MeasuredLag(
-        mean_records=float(around_s @ total) / period_s if period_s > 0 and known.any() else None,
-        max_records=round(float(total.max())) if known.any() else None,
-        num_unknown=int(unknown.sum()),
-        unknown_share=float(around_s @ unknown.sum(axis=1)) / all_s if all_s > 0 else None,
-        max_time_lag_ms=round(1000.0 * float(ages_s.max())) if len(ages_s) else None,
+        measured_mean_lag_records=float(around_s @ total) / period_s
+        if period_s > 0 and known.any()
+        else None,
+        measured_max_lag_records=round(float(total.max())) if known.any() else None,
+        num_unknown_lags=int(unknown.sum()),
+        measured_unknown_share=float(around_s @ unknown.sum(axis=1)) / all_s if all_s > 0 else None,
+        measured_max_time_lag_ms=round(1000.0 * float(ages_s.max())) if len(ages_s) else None,
         num_unknown_time_lags=int((needs_age & ~has_age).sum()),
     )

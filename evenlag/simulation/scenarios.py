@@ -46,6 +46,7 @@ def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
     return all(gate.passes(settings, plan) for gate in _PLAN_GATES)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SimulatedPlan(Mapping[str, Any]):
     """Inputs of the gates for one simulated plan; each is computed when a gate reads it.
 
@@ -55,17 +56,10 @@ class SimulatedPlan(Mapping[str, Any]):
     capacity: [M] capacity by member.
     """
 
-    def __init__(
-        self,
-        group: Group,
-        target: NDArray[np.int32],
-        load: NDArray[np.float64],
-        capacity: NDArray[np.float64],
-    ) -> None:
-        self.group = group
-        self.target = target
-        self.load = load
-        self.capacity = capacity
+    group: Group
+    target: NDArray[np.int32]
+    load: NDArray[np.float64]
+    capacity: NDArray[np.float64]
 
     def __getitem__(self, name: str) -> Any:
         return PLAN_INPUTS[name](self)

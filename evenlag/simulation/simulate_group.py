@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from assignor_core.errors import AssignorError
 from evenlag.name_patterns import matches_pattern
 from evenlag.policy.candidates import OBSERVED
 from evenlag.simulation.fluid_model import simulate
-from evenlag.simulation.history import estimate_capacities
+from evenlag.simulation.history import estimate_capacities, sum_by_member
 from evenlag.simulation.replay_metrics import (
     count_unknown_ages,
     measure_history,
@@ -73,19 +74,11 @@ def score_snapshots(
 ) -> SnapshotScores:
     """Score assignments in R snapshots, by lag [R, P] and by owners before and after, int32 [R, P]."""
     num_snapshots, num_members = len(lag), group.num_members
-    cell = np.arange(num_snapshots)[:, None] * num_members
-
-    def by_member(owner: NDArray[np.int32], what: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        held = owner >= 0
-        summed = np.bincount(
-            (cell + owner)[held], None if what is None else what[held], minlength=num_snapshots * num_members
-        )
-        return summed.reshape(num_snapshots, num_members).astype(np.float64)
-
-    counts = by_member(after, None).astype(np.int64)
-    lags = by_member(after, lag)
+    by_member = partial(sum_by_member, num_members=num_members)
+    counts = by_member(after, after >= 0, None).astype(np.int64)
+    lags = by_member(after, after >= 0, lag)
     largest, mean = lags.max(axis=1, initial=0.0), lags.mean(axis=1)
-    held_before = by_member(before, lag).max(axis=1, initial=0.0)
+    held_before = by_member(before, before >= 0, lag).max(axis=1, initial=0.0)
     ranks = 2 * np.arange(num_members) - num_members + 1
     bound = lag_bound(group, lag)
     return SnapshotScores(
@@ -249,7 +242,7 @@ def simulate_group(
 ) -> list[dict[str, Any]]:
     """Simulate the observed scenario and each candidate: one row of ``replays`` each, or with a reason."""
     settings = [policy.settings_for(rule) for policy in compared]
-    names: list[dict[str, Any]] = [{"policy": OBSERVED} | _of_measured(history)]
+    names: list[dict[str, Any]] = [{"policy": OBSERVED} | asdict(measure_history(history))]
     names += [
         {"policy": policy.name, "assignor": policy.assignor, "settings": each.canonical_json()}
         for policy, each in zip(compared, settings, strict=True)
@@ -276,12 +269,12 @@ def simulate_group(
     measured = measure_scenarios(history, simulated)
     fixed |= _of_history(history, capacities, measured)
     rows = [
-        fixed | name | _of_scenario(measured, number, scenario) | _processed(simulated.processed, number)
+        fixed | name | _of_scenario(measured, simulated, number, scenario)
         for number, (name, scenario) in enumerate(zip(names, scenarios, strict=True))
     ]
     for row, scenario in zip(rows[1:], candidate_scenarios, strict=True):
         row["protocol"] = scenario.protocol
-    rows[0] |= _of_model(history, simulated)
+    rows[0] |= asdict(model_error(history, simulated.backlog[:, 0]))
     return rows
 
 
@@ -328,19 +321,9 @@ def _unknown_share(history: History) -> float:
     return 1.0 - replayed_s / float((there * interval_s).sum())
 
 
-def _of_measured(history: History) -> dict[str, Any]:
-    measured = measure_history(history)
-    return {
-        "measured_mean_lag_records": measured.mean_records,
-        "measured_max_lag_records": measured.max_records,
-        "num_unknown_lags": measured.num_unknown,
-        "measured_unknown_share": measured.unknown_share,
-        "measured_max_time_lag_ms": measured.max_time_lag_ms,
-        "num_unknown_time_lags": measured.num_unknown_time_lags,
-    }
-
-
-def _of_scenario(measured: ScenarioMetrics, number: int, scenario: Scenario) -> dict[str, Any]:
+def _of_scenario(
+    measured: ScenarioMetrics, simulated: Simulated, number: int, scenario: Scenario
+) -> dict[str, Any]:
     lag, drain_ms, counts = measured.lag[number], measured.drain_time_ms[number], scenario.counts
     return {
         "lag_records": _whole(lag),
@@ -356,32 +339,13 @@ def _of_scenario(measured: ScenarioMetrics, number: int, scenario: Scenario) -> 
         "rebalances": counts.rebalances,
         "forced_rebalances": counts.forced_rebalances,
         "paused_ms": round(1000 * counts.paused_s),
+        "processed_records": round(float(simulated.processed[:, number].sum())),
     }
-
-
-def _of_model(history: History, simulated: Simulated) -> dict[str, Any]:
-    """The error of the model, from the observed scenario."""
-    off = model_error(history, simulated.backlog[:, 0])
-    return {
-        "median_error": _known(off.median),
-        "p95_error": _known(off.p95),
-        "median_error_records": _known(off.median_records),
-        "p95_error_records": _known(off.p95_records),
-        "num_error_snapshots": off.num_snapshots,
-    }
-
-
-def _processed(processed: NDArray[np.float64], number: int) -> dict[str, Any]:
-    return {"processed_records": round(float(processed[:, number].sum()))}
 
 
 def _whole(values: NDArray[np.float64]) -> list[int]:
     whole: list[int] = np.rint(values).astype(np.int64).tolist()
     return whole
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else value
 
 
 def _moment(at_s: float) -> datetime:

@@ -142,11 +142,11 @@ def test_the_assets_bear_the_prefix_and_keep_the_name_of_the_cluster(
 def test_an_asset_is_updated_only_by_something_new(count: int, fires: bool) -> None:
     from airflow.sdk.execution_time.context import OutletEventAccessors
 
-    alias, asset = product_alias("d", Product.HINTS), cluster_asset("", "c", Product.HINTS)
     events = OutletEventAccessors()
     slot = datetime(2026, 11, 23, 12, tzinfo=UTC)
-    update_asset({"outlet_events": events}, alias, asset, count=count, slot=slot)
-    shown = [event.extra for event in events[alias].asset_alias_events]
+    context = {"outlet_events": events, "dag": SimpleNamespace(dag_id="d")}
+    update_asset(context, "", "c", Product.HINTS, count=count, slot=slot)
+    shown = [event.extra for event in events[product_alias("d", Product.HINTS)].asset_alias_events]
     assert shown == ([{"count": 2, "slot": "2026-11-23T12:00:00+00:00"}] if fires else [])
 
 
