@@ -102,7 +102,7 @@ class KafkaView:
         A group has ``group_type, protocol_type, group_state, protocol_data`` (the selected assignor),
         ``error, authorized_operations`` and ``members``, each with its ``member_id`` and ``subscription``.
         """
-        calls = BrokerCalls.within(self.client, request_limits(self.settings))
+        calls = BrokerCalls(self.client, request_limits(self.settings))
         listed, failed = list_groups(calls)
         if failed:
             raise KafkaUnreachableError(f"groups cannot be listed: {'; '.join(failed.values())}")

@@ -180,56 +180,29 @@ class Answer:
 class BrokerCalls:
     """Sends calls through one admin client, and counts the failures of each broker.
 
-    budget: Request budget. Each request takes from it, retries included.
-    deadline: After the deadline, no further request is sent.
-    timeout_s: Time limit of one request in seconds, connecting included.
-    max_failures: Number of failures after which a broker is skipped.
-    failover_s: How long :meth:`rounds` goes on after a broker's first failure, in seconds.
+    limits: The deadline begins now; after it no further request is sent.
+    budget: Each request takes from it, retries included; None: a new one of ``limits.requests_per_s``.
     broken: Brokers to skip from the beginning, with the error.
     """
 
     def __init__(
         self,
         client: Any,
-        *,
-        budget: RequestBudget,
-        deadline: Deadline,
-        timeout_s: float,
-        max_failures: int,
-        failover_s: float = 0.0,
-        broken: Mapping[int, str] | None = None,
-    ) -> None:
-        # kafka-python has no public API to send custom messages, or to send to many brokers at once.
-        self._manager = client._manager  # noqa: SLF001
-        self._budget = budget
-        self._deadline = deadline
-        self._timeout_s = timeout_s
-        self._max_failures = max_failures
-        self._failures: Counter[int] = Counter()
-        self.failover = FailoverWindow(failover_s, deadline)
-        # For jitter and the choice of a broker: needs no cryptographic randomness.
-        self._random = random.Random()  # noqa: S311
-        self.broken: dict[int, str] = dict(broken or {})
-
-    @classmethod
-    def within(
-        cls,
-        client: Any,
         limits: RequestLimits,
         *,
         budget: RequestBudget | None = None,
         broken: Mapping[int, str] | None = None,
-    ) -> BrokerCalls:
-        """Build calls with these limits; the deadline begins now."""
-        return cls(
-            client,
-            budget=budget or RequestBudget(limits.requests_per_s),
-            deadline=Deadline(limits.deadline_s),
-            timeout_s=limits.request_timeout_s,
-            max_failures=limits.max_broker_failures,
-            failover_s=limits.failover_s,
-            broken=broken,
-        )
+    ) -> None:
+        # kafka-python has no public API to send custom messages, or to send to many brokers at once.
+        self._manager = client._manager  # noqa: SLF001
+        self._budget = budget or RequestBudget(limits.requests_per_s)
+        self._deadline = Deadline(limits.deadline_s)
+        self._limits = limits
+        self._failures: Counter[int] = Counter()
+        self.failover = FailoverWindow(limits.failover_s, self._deadline)
+        # For jitter and the choice of a broker: needs no cryptographic randomness.
+        self._random = random.Random()  # noqa: S311
+        self.broken: dict[int, str] = dict(broken or {})
 
     def run(self, calls: Sequence[Call]) -> list[Answer]:
         """Send calls: one after another to one broker, concurrently to several. An error is an answer."""
@@ -342,7 +315,7 @@ class BrokerCalls:
         if (delay := self._budget.take()) > 0:
             self._deadline.extend(min(delay, self._budget.interval_s))
             await self._wait(delay)
-        ends_in = min(self._timeout_s, max(self._deadline.left_s, _NOT_READY_S))
+        ends_in = min(self._limits.request_timeout_s, max(self._deadline.left_s, _NOT_READY_S))
         waited = 0.0
         while True:
             timeout_ms = 1000 * (ends_in - waited)
@@ -365,7 +338,7 @@ class BrokerCalls:
         self.failover.begin()
         self._failures[node] += 1
         message = f"{self.name_of(node)} did not answer: {in_one_line(error)}"
-        if self._failures[node] >= self._max_failures:
+        if self._failures[node] >= self._limits.max_broker_failures:
             self.broken[node] = message
         return message
 

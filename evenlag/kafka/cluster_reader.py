@@ -136,7 +136,7 @@ class ClusterReader:
         self._reset_policy_of = reset_policy_of
         self._client = client
         self._budget = budget or RequestBudget(limits.requests_per_s)
-        self._calls = BrokerCalls.within(client, limits, budget=self._budget)
+        self._calls = BrokerCalls(client, limits, budget=self._budget)
 
     def take_inventory(self) -> ClusterInventory:
         """List the cluster's partitions and groups."""

@@ -133,7 +133,7 @@ def describe_named_groups(
     ignored_topics: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """Describe groups whose names and types are known; no expression matches the ignored topics."""
-    calls = BrokerCalls.within(client, limits)
+    calls = BrokerCalls(client, limits)
     listed = {
         group_id: GroupListing(None, group_type.value, CONSUMER_PROTOCOL_TYPE)
         for group_id, group_type in group_types.items()

@@ -195,7 +195,7 @@ def read_live_offsets(
     reset_policies: Collection[str] = (),
 ) -> LiveOffsets:
     """Read committed offsets, log starts and log ends; an error leaves its own offsets unknown."""
-    calls = BrokerCalls.within(client, limits)
+    calls = BrokerCalls(client, limits)
     found, topic_error = read_topics(calls, sorted(topics))
     partitions = partitions_of([found[name] for name in sorted(found)])
     starts = read_log_starts(calls, partitions)

@@ -56,11 +56,6 @@ class Errors:
             if len(rows := np.flatnonzero((other.code == number) & (self.code == 0))):
                 self.put(rows, text)
 
-    @property
-    def num_rows(self) -> int:
-        """Number of rows with an error."""
-        return int(np.count_nonzero(self.code))
-
 
 @dataclass(frozen=True, slots=True)
 class Offsets:

@@ -79,18 +79,23 @@ def read_assignment(data: bytes) -> list[_Fields]:
 
 def described_group(row: Any, group_type: str, topics: Topics) -> _Fields:
     """Convert a group of a describe response, as kafka-python decodes it, into columns of ``members``."""
-    readers = {
-        GroupType.CLASSIC: _classic_group,
-        GroupType.CONSUMER: _consumer_group,
-        GroupType.STREAMS: _streams_group,
-        GroupType.SHARE: _share_group,
+    readers: dict[str, Callable[[Any, Any, _Expressions], _Fields | None]] = {
+        GroupType.CLASSIC: _classic_member,
+        GroupType.CONSUMER: _consumer_member,
+        GroupType.STREAMS: _streams_member,
+        GroupType.SHARE: _share_member,
     }
     try:
         if row.error_code:
             return {"error": _group_error(row, group_type), "authorized_operations": None}
-        group: _Fields = readers[GroupType(group_type)](row, _Expressions(topics))
-        _check_ids([member["member_id"] for member in group["members"]])
-        return group | {
+        expressions = _Expressions(topics)
+        read = (readers[group_type](member, row, expressions) for member in row.members)
+        members = [member for member in read if member is not None]
+        _check_ids([member["member_id"] for member in members])
+        return {
+            "protocol_type": getattr(row, "protocol_type", None),
+            "assignor": getattr(row, "protocol_data", None) or getattr(row, "assignor_name", None) or None,
+            "members": members,
             "group_state": row.group_state,
             "group_epoch": getattr(row, "group_epoch", None),
             "assignment_epoch": getattr(row, "assignment_epoch", None),
@@ -303,21 +308,14 @@ def _client(member: Any) -> _Fields:
     }
 
 
-def _classic_group(row: Any, _expressions: _Expressions) -> _Fields:
-    unknown = None
+def _unknown_facts(row: Any) -> _Fields | None:
+    """Subscription and assignment of the members of a classic group that shows neither."""
     if row.protocol_type not in {CONSUMER_PROTOCOL_TYPE, ""}:
-        unknown = _unknown(_short(f"{OTHER_PROTOCOL}: its protocol type is {row.protocol_type!r}"))
-    elif row.group_state in REBALANCING_STATES:
-        unknown = _unknown(REBALANCING)
-    members = [_classic_member(member, unknown) for member in row.members]
-    return {
-        "protocol_type": row.protocol_type,
-        "assignor": row.protocol_data or None,
-        "members": [member for member in members if member is not None],
-    }
+        return _unknown(_short(f"{OTHER_PROTOCOL}: its protocol type is {row.protocol_type!r}"))
+    return _unknown(REBALANCING) if row.group_state in REBALANCING_STATES else None
 
 
-def _classic_member(member: Any, unknown: _Fields | None) -> _Fields | None:
+def _classic_member(member: Any, row: Any, _expressions: _Expressions) -> _Fields | None:
     """Return the columns of a member; None for evenlag's own, which joins to make the group rebalance.
 
     A group that rebalances reports no subscriptions: then only its client id shows it, and nobody owns
@@ -326,7 +324,7 @@ def _classic_member(member: Any, unknown: _Fields | None) -> _Fields | None:
     head = _client(member) | {"group_instance_id": member.group_instance_id}
     if not member.member_metadata and member.client_id == TEMPORARY_CLIENT_ID:
         return None
-    if unknown is not None:
+    if (unknown := _unknown_facts(row)) is not None:
         return head | unknown
     subscription = _fact("subscription", lambda: read_subscription(member.member_metadata))
     if (read := subscription["subscription"]) is not None:
@@ -337,14 +335,7 @@ def _classic_member(member: Any, unknown: _Fields | None) -> _Fields | None:
     return head | subscription | _fact("assignment", lambda: read_assignment(member.member_assignment))
 
 
-def _consumer_group(row: Any, expressions: _Expressions) -> _Fields:
-    return {
-        "assignor": row.assignor_name or None,
-        "members": [_consumer_member(member, expressions) for member in row.members],
-    }
-
-
-def _consumer_member(member: Any, expressions: _Expressions) -> _Fields:
+def _consumer_member(member: Any, _row: Any, expressions: _Expressions) -> _Fields:
     pattern = member.subscribed_topic_regex or None
 
     def subscribed() -> list[str]:
@@ -372,14 +363,7 @@ def _named_partitions(assignment: Any) -> list[tuple[str, Iterable[int]]]:
     return [(topic.topic_name, topic.partitions) for topic in assignment.topic_partitions]
 
 
-def _share_group(row: Any, _expressions: _Expressions) -> _Fields:
-    return {
-        "assignor": row.assignor_name or None,
-        "members": [_share_member(member) for member in row.members],
-    }
-
-
-def _share_member(member: Any) -> _Fields:
+def _share_member(member: Any, _row: Any, _expressions: _Expressions) -> _Fields:
     return {
         **_client(member),
         **_fact("subscription", lambda: _names(member.subscribed_topic_names)),
@@ -389,12 +373,10 @@ def _share_member(member: Any) -> _Fields:
     }
 
 
-def _streams_group(row: Any, _expressions: _Expressions) -> _Fields:
-    """A streams group: its members process tasks, a partition of each source topic of a subtopology."""
-    return {"members": [_streams_member(member, row.topology) for member in row.members]}
+def _streams_member(member: Any, row: Any, _expressions: _Expressions) -> _Fields:
+    """A member of a streams group processes tasks: a partition of each source topic of a subtopology."""
+    topology = row.topology
 
-
-def _streams_member(member: Any, topology: Any) -> _Fields:
     def sources() -> dict[str, list[str]]:
         if topology is None or topology.subtopologies is None:
             raise MalformedError("the group has no topology yet")
@@ -428,24 +410,15 @@ def _streams_member(member: Any, topology: Any) -> _Fields:
 
 
 def _committed_offsets(row: Any) -> tuple[list[TopicCommits], int]:
-    code = row.error_code or next(
-        (part.error_code for topic in row.topics for part in topic.partitions if part.error_code), 0
-    )
-    if code:
+    parts = [(topic, part) for topic in row.topics for part in topic.partitions]
+    if code := row.error_code or next((part.error_code for _, part in parts if part.error_code), 0):
         return [], code
-    found = []
-    for topic in row.topics:
-        _check_text("a topic", topic.name)
-        found.append(
-            TopicCommits(
-                topic.name,
-                [part.partition_index for part in topic.partitions],
-                [part.committed_offset for part in topic.partitions],
-                [part.committed_leader_epoch for part in topic.partitions],
-                [-1] * len(topic.partitions),
-            )
+    return [
+        _topic_commits(
+            topic.name, topic.partitions, "committed_offset", "committed_leader_epoch", reported_lag=None
         )
-    return found, 0
+        for topic in row.topics
+    ], 0
 
 
 def _share_offsets(row: Any) -> tuple[list[TopicCommits], int]:
@@ -453,17 +426,21 @@ def _share_offsets(row: Any) -> tuple[list[TopicCommits], int]:
         return [], row.error_code
     found = []
     for topic in row.topics:
-        _check_text("a topic", topic.topic_name)
         parts = [part for part in topic.partitions if part.error_code not in _GONE]
         if code := next((part.error_code for part in parts if part.error_code), 0):
             return [], code
-        found.append(
-            TopicCommits(
-                topic.topic_name,
-                [part.partition_index for part in parts],
-                [part.start_offset for part in parts],
-                [part.leader_epoch for part in parts],
-                [part.lag for part in parts],
-            )
-        )
+        found.append(_topic_commits(topic.topic_name, parts, "start_offset", "leader_epoch", "lag"))
     return found, 0
+
+
+def _topic_commits(
+    topic: Any, parts: Sequence[Any], offset: str, epoch: str, reported_lag: str | None
+) -> TopicCommits:
+    _check_text("a topic", topic)
+    return TopicCommits(
+        topic,
+        [part.partition_index for part in parts],
+        [getattr(part, offset) for part in parts],
+        [getattr(part, epoch) for part in parts],
+        [-1 if reported_lag is None else getattr(part, reported_lag) for part in parts],
+    )

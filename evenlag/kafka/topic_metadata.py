@@ -53,17 +53,6 @@ class Partitions:
         """Return the number of partitions."""
         return len(self.topic)
 
-    def take(self, rows: NDArray[np.int64]) -> Partitions:
-        """Return some of the rows; topics without a row are left out."""
-        kept, topic = np.unique(self.topic[rows], return_inverse=True)
-        return Partitions(
-            names=tuple(self.names[old] for old in kept.tolist()),
-            ids=tuple(self.ids[old] for old in kept.tolist()),
-            topic=topic.astype(np.int32),
-            number=self.number[rows],
-            leader=self.leader[rows],
-        )
-
     def rows_by_topic(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int32]]]:
         """Return the partition numbers of rows by topic, as requests need them."""
         topic = self.topic[rows]

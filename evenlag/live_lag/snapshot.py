@@ -149,7 +149,7 @@ class LiveReader:
         if group_id is not None:
             inventory = _only(self._client, limits, inventory, group_id)
         found = reader.read(inventory=inventory)
-        calls = BrokerCalls.within(self._client, limits, broken=inventory.broken)
+        calls = BrokerCalls(self._client, limits, broken=inventory.broken)
         lag = self._count(calls, found)
         return LiveSnapshot(
             kafka_cluster_id=inventory.kafka_cluster_id,
@@ -182,12 +182,13 @@ class LiveReader:
             commit_history=oldest and oldest.commits,
         )
 
-        def find_points(behind: Behind, is_counted: NDArray[np.bool_]) -> Points:
-            return self._find_points(calls, found, joined, behind, is_counted)
-
         # Each point of the history is wanted, although the clocks of its reads differ.
         return count_lag(
-            joined.partitions, joined.groups, joined.member_ids, self._rate_window_s + _READ_S, find_points
+            joined.partitions,
+            joined.groups,
+            joined.member_ids,
+            self._rate_window_s + _READ_S,
+            partial(self._find_points, calls, found, joined),
         )
 
     def _find_points(

@@ -87,8 +87,6 @@ class TimePoints:
         row: NDArray[np.int64],
         position: NDArray[np.int64],
         now_ms: int,
-        *,
-        max_lookups: int = MAX_LOOKUPS,
     ) -> None:
         """Ask the brokers until each position is bracketed narrowly enough, or enough was asked.
 
@@ -96,7 +94,7 @@ class TimePoints:
             ones first. What brokers do not answer stays unknown.
         """
         places, first = np.unique(row, return_index=True)
-        chosen = places[np.argsort(first, kind="stable")][: max_lookups // _MAX_ROUNDS]
+        chosen = places[np.argsort(first, kind="stable")][: MAX_LOOKUPS // _MAX_ROUNDS]
         is_chosen = np.isin(row, chosen)
         row, position = row[is_chosen], position[is_chosen]
         for _ in range(_MAX_ROUNDS):

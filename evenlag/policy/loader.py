@@ -394,7 +394,8 @@ def _cluster_override(content: Mapping[str, Any], variable: str, value: str) -> 
 
 def _cluster_named(content: Mapping[str, Any], variable: str, name: str) -> str:
     clusters = content.get("clusters")
-    known = {cluster: _variable_name(cluster) for cluster in (clusters if isinstance(clusters, dict) else ())}
+    names = clusters if isinstance(clusters, dict) else ()
+    known = {cluster: re.sub(r"[.-]", "_", str(cluster)).upper() for cluster in names}
     meant = [cluster for cluster, known_name in known.items() if known_name == name]
     if len(meant) == 1:
         return str(meant[0])
@@ -404,7 +405,3 @@ def _cluster_named(content: Mapping[str, Any], variable: str, name: str) -> str:
         f"the variable {variable} names a cluster that the policy does not have; it has: "
         + ", ".join(f"{cluster} ({known_name})" for cluster, known_name in known.items())
     )
-
-
-def _variable_name(cluster: str) -> str:
-    return re.sub(r"[.-]", "_", str(cluster)).upper()

@@ -47,7 +47,7 @@ class RawMember:
             ).encode()
         self._subscription = subscription
         self._client = KafkaAdminClient(bootstrap_servers=servers, client_id=client_id)
-        self._calls = BrokerCalls.within(self._client, RequestLimits(request_timeout_s=60))
+        self._calls = BrokerCalls(self._client, RequestLimits(request_timeout_s=60))
         self.member_id, self.generation = "", -1
 
     def __enter__(self) -> Self:

@@ -35,7 +35,7 @@ def shorten_requests(patch: pytest.MonkeyPatch, node: int, timeout_s: float = 3.
     def sent(calls: BrokerCalls, call: Call, to: int) -> Any:
         if to == node:
             calls = copy.copy(calls)
-            calls._timeout_s = timeout_s
+            calls._limits = replace(calls._limits, request_timeout_s=timeout_s)
         return send(calls, call, to)
 
     patch.setattr(BrokerCalls, "_send", sent)

@@ -66,19 +66,19 @@ def ask_group(client: Any, cluster: ClusterSettings, group_id: str, *, timeout_s
     """
     limits = request_limits(cluster)
     limits = replace(limits, deadline_s=timeout_s, request_timeout_s=min(limits.request_timeout_s, timeout_s))
-    watched = _Watched(BrokerCalls.within(client, limits), group_id)
+    watched = _Watched(BrokerCalls(client, limits), group_id)
     watched.check_stable()
     settings = {**kafka_client_settings(cluster), "client_id": TEMPORARY_CLIENT_ID}
     deadline = time.monotonic() + timeout_s
     with kafka_errors(cluster), open_admin_client(settings) as own:
-        member = _TemporaryMember(own, BrokerCalls.within(own, limits), watched)
+        member = _TemporaryMember(own, BrokerCalls(own, limits), watched)
         try:
             member.join(deadline)
         finally:
             # In every case: a member id that is not used delays the next rebalance of the group.
             if member.member_id:
                 leave_limits = replace(limits, deadline_s=max(_LEAST_LEAVE_S, timeout_s))
-                _leave(BrokerCalls.within(client, leave_limits), group_id, member.member_id)
+                _leave(BrokerCalls(client, leave_limits), group_id, member.member_id)
     _LOG.info("group %s was made to rebalance by member %s", group_id, member.member_id)
     return member.member_id
 

@@ -143,7 +143,7 @@ def test_reset_offsets_by_duration_are_those_of_the_records_times(
         1: [{"reset_policy": six_hours, "offset": 2}],
         2: [{"reset_policy": six_hours, "offset": 0}],
     }
-    calls = BrokerCalls.within(admin, RequestLimits())
+    calls = BrokerCalls(admin, RequestLimits())
     partitions = partitions_of(list(read_topics(calls, [topic])[0].values()))
     _, ends = read_ends(calls, partitions)
     both = read_reset_offsets(calls, partitions, {three_days, no_time, "latest"}, ends)

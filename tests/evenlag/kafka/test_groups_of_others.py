@@ -277,7 +277,7 @@ def test_a_response_that_cannot_be_read_is_asked_for_in_halves_down_to_its_group
         bootstrap_servers=scene.broker.bootstrap_servers, receive_message_max_bytes=60_000
     )
     try:
-        calls = BrokerCalls.within(client, replace(RequestLimits(), request_timeout_s=60.0))
+        calls = BrokerCalls(client, replace(RequestLimits(), request_timeout_s=60.0))
         listed, failed = list_groups(calls)
         assert failed == {}
         wanted = {name: listed[name] for name in (*small, large)}

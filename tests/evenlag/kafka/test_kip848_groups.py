@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.kafka.broker_requests import BrokerCalls, Deadline, RequestBudget
+from evenlag.kafka.broker_requests import BrokerCalls, RequestLimits
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
@@ -74,7 +74,7 @@ def test_members_of_the_newer_protocol_are_read_with_what_they_take_and_hold(
 
 def test_a_group_that_is_not_there_is_an_error_of_its_own(admin: Any, unique: Callable[[str], str]) -> None:
     name = unique("nobody")
-    calls = BrokerCalls(admin, budget=RequestBudget(100), deadline=Deadline(60), timeout_s=30, max_failures=3)
+    calls = BrokerCalls(admin, RequestLimits(deadline_s=60, failover_s=0))
     listed = {name: GroupListing("Stable", "consumer", "consumer")}
     (row,) = describe_groups(calls, listed, find_coordinators(calls, [name]), tuple)
     assert row.get("member_id") is None

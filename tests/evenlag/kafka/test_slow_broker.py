@@ -9,7 +9,7 @@ import pytest
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from evenlag.kafka.broker_requests import BrokerCalls, Deadline, RequestBudget, RequestLimits
+from evenlag.kafka.broker_requests import BrokerCalls, RequestBudget, RequestLimits
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
@@ -56,9 +56,7 @@ def fill(admin: Any) -> None:
     admin.create_topics({TOPIC: {"assignments": halves}}, wait_for_metadata=True)
     moves = {TopicPartition("__consumer_offsets", number): [1 + number % 2] for number in range(4)}
     admin.alter_partition_reassignments(moves)
-    calls = BrokerCalls(
-        admin, budget=RequestBudget(1_000), deadline=Deadline(240), timeout_s=60, max_failures=90
-    )
+    calls = BrokerCalls(admin, RequestLimits(1_000, 60, 90, deadline_s=240, failover_s=0))
     # kafka-python remembers coordinators: it is asked only when they have moved.
     wait_until(
         lambda: set(find_coordinators(calls, GROUPS).values()) == {1, 2}, what="the coordinators did not move"

@@ -148,7 +148,7 @@ def test_a_group_that_is_kafka_connect_s_by_now_is_listed_as_that(
             group_id=group_id, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, member_id="",
             protocol_type="connect", protocols=[protocol], max_version=3,
         )  # fmt: skip
-        calls = BrokerCalls.within(admin, RequestLimits())
+        calls = BrokerCalls(admin, RequestLimits())
         node = find_coordinators(calls, [group_id])[group_id]
         assert isinstance(node, int)
         (answer,) = calls.run([Call(node, join)])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafka import KafkaAdminClient, TopicPartition
 
-from evenlag.kafka.broker_requests import BrokerCalls, Deadline, RequestBudget
+from evenlag.kafka.broker_requests import BrokerCalls, RequestBudget, RequestLimits
 from evenlag.kafka.coordinators import find_coordinators
 from tests.support.two_brokers import SecondBroker, StallingProxy
 from tests.support.waiting import wait_until
@@ -107,7 +107,7 @@ def _coordinate_by_the_second(admin: KafkaAdminClient) -> str:
     far = next(name for name in names if _offsets_partition(name) not in taken)
     admin.alter_partition_reassignments({TopicPartition("__consumer_offsets", _offsets_partition(far)): [2]})
     budget = RequestBudget(1_000)
-    calls = BrokerCalls(admin, budget=budget, deadline=Deadline(90), timeout_s=10, max_failures=90)
+    calls = BrokerCalls(admin, RequestLimits(1_000, 10, 90, deadline_s=90, failover_s=0), budget=budget)
     wait_until(
         lambda: find_coordinators(calls, [far]).get(far) == 2,
         what="the second broker does not coordinate the group",
