@@ -112,13 +112,7 @@ def read_dag_policy(given: Path | None = None) -> DagPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DagOptions:
-    """Arguments of :func:`evenlag.airflow.make_dags`, for the modules that build the DAGs.
-
-    spark: Connection, pool and limits of the Spark tasks.
-    task_args: Default arguments of all tasks, over those of evenlag.
-    approvers: Ids of the Airflow users who may approve plans of groups for which the policy names nobody;
-        None: any user whom Airflow lets answer.
-    """
+    """Arguments of :func:`make_dags`, for the functions that build the DAGs."""
 
     dag_prefix: str = ""
     spark: SparkOptions = field(default_factory=SparkOptions)

@@ -41,12 +41,8 @@ class Log(Protocol):
 
 
 class JobProcess:
-    """One run of a job.
+    """One run of a job. Its arguments are no secrets: other users can read the command line.
 
-    module: The job's module, e.g. ``spark_jobs.cycle``.
-    arguments: Its arguments. Only names and paths, no secrets: other users can read the command line.
-    environment: Variables in addition to this process's, with the address of the server.
-    log: The task's log.
     failure: What the job reported when it failed; None if it did not fail or could not report it.
     """
 

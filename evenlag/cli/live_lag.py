@@ -29,10 +29,16 @@ from evenlag.cli.tables.layout import Column, filled_table, numbers
 from evenlag.enums import LagStatus
 from evenlag.errors import JobError
 from evenlag.formatting import NOTHING, bounded, moment, number
-from evenlag.kafka.connection import kafka_errors
-from evenlag.live_lag.answer import RecentLags, describe_group, list_groups, rate_window_s, sparkline
-from evenlag.live_lag.preview import preview_plans
-from evenlag.live_lag.snapshot import LiveReader, open_cluster, policy_target
+from evenlag.kafka.connection import admin_client, kafka_errors
+from evenlag.live_lag.answer import (
+    RecentLags,
+    describe_group,
+    list_groups,
+    preview_plans,
+    rate_window_s,
+    sparkline,
+)
+from evenlag.live_lag.snapshot import LiveReader, policy_target
 from evenlag.queries.lag import left_topics_text, owner_text, unknown_facts_text
 
 if TYPE_CHECKING:
@@ -42,7 +48,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from evenlag.cli.tables.layout import Table
-    from evenlag.live_lag.preview import PlanPreview
+    from evenlag.live_lag.answer import PlanPreview
     from evenlag.live_lag.snapshot import LiveSnapshot, ReadTarget
 
 DEFAULT_INTERVAL_S: Final = 2.0
@@ -77,7 +83,7 @@ def find_cluster_to_read(
 def show_live_lag(request: LagRequest) -> None:
     """Read the cluster and show its lag."""
     window_s = 0.0 if request.every_s is None else rate_window_s(request.every_s)
-    with open_cluster(request.target) as client:
+    with admin_client(request.target.settings, request.target.client) as client:
         reader = LiveReader(client, request.target, window_s)
         if request.every_s is None:
             _show_once(request, reader)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.doctor.broker_checks import connected
 from evenlag.doctor.model import Check, failed, ok, skipped, warning
 from evenlag.enums import EVENLAG_ASSIGNOR, Mode
-from evenlag.kafka.acls import OPERATION_NAMES, Grants
+from evenlag.kafka.connection import OPERATION_NAMES, Grants
 from evenlag.publishing.writing.hint_publisher import publisher_id
 from evenlag.publishing.writing.topic_settings import new_topic
 

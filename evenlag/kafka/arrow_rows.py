@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from evenlag.kafka.committed_offsets import Commits
-    from evenlag.kafka.log_offsets import Errors, Offsets
+    from evenlag.kafka.offsets import Commits, Errors, Offsets
     from evenlag.kafka.topic_metadata import Partitions
 
 _HEAD: Final = tuple(column.name for column in SNAPSHOT_COLUMNS)

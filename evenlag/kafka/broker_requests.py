@@ -21,14 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """Limits of one snapshot.
+    """Limits of one snapshot: requests over all brokers, the time of one request, and of all.
 
-    requests_per_s: Request rate, over all brokers.
-    request_timeout_s: Time limit of one request in seconds, connecting included.
     max_broker_failures: Number of failures after which a broker is skipped.
-    deadline_s: Time limit in seconds; what is not read by then is unknown.
-    failover_s: How long to wait for the brokers that take over from one that fails, in seconds from the
-        first failure. By default more than the 9 s after which a cluster replaces a broker that is gone.
+    failover_s: How long to wait for the brokers that take over from one that fails, from its first failure;
+        by default more than the 9 s after which a cluster replaces a broker that is gone.
     """
 
     requests_per_s: float = 100.0
@@ -103,9 +100,7 @@ class Deadline:
 class FailoverWindow:
     """The time in which other brokers may take over what a failing broker leads or coordinates.
 
-    seconds: Its length, from the first failure.
-    deadline: The window closes with it.
-    clock: Monotonic clock in seconds.
+    It opens with the first failure, and closes with the deadline.
     """
 
     def __init__(
@@ -159,15 +154,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Result of a call.
+    """Result of a call: the decoded response, or why there is none.
 
-    response: kafka-python's decoded response; None on an error.
-    error: Why there is no response; None when there is one.
-    at: When the result was received, in UTC.
-    failed_node: Id of the broker that did not answer; None when there is a response, or the error is not a
-        broker's.
-    is_undecodable: Whether there is a response that kafka-python cannot decode, or that is too large for
-        it.
+    failed_node: Id of the broker that did not answer; None if the error is not a broker's.
+    is_undecodable: Whether kafka-python cannot decode the response, or it is too large for it.
     """
 
     response: Any

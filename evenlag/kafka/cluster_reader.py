@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import GroupState, GroupType
-from evenlag.kafka.acls import Grants
 from evenlag.kafka.arrow_rows import (
     Problem,
     commit_rows,
@@ -22,11 +21,11 @@ from evenlag.kafka.arrow_rows import (
     offset_rows,
 )
 from evenlag.kafka.broker_requests import BrokerCalls, RequestBudget, RequestLimits
-from evenlag.kafka.committed_offsets import read_commits
+from evenlag.kafka.connection import Grants
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing, describe_groups, list_groups
-from evenlag.kafka.log_offsets import read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
+from evenlag.kafka.offsets import read_commits, read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.topic_metadata import (
     TOPIC_DENIED,
     error_name,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.kafka.topic_metadata import Metadata, Partitions
-    from evenlag.policy.pseudonymize import Pseudonymizer
+    from evenlag.policy.portable_settings import Pseudonymizer
 
     Progress = Callable[[str, int, int], None]
     from collections.abc import Collection
@@ -58,11 +57,8 @@ _COMMITS_ONLY: Final = "its coordinator has commits of it, and neither lists nor
 class ClusterInventory:
     """Partitions and groups of a cluster, and the brokers that coordinate them.
 
-    started_at: When the snapshot began.
-    partitions: Partitions of all topics, with their leaders.
     coordinators: By group id: the broker's id, or why it is unknown.
-    problems: What could not be listed.
-    broken: Brokers to skip, with the error.
+    problems, broken: What could not be listed, and the brokers to skip, with the error.
     """
 
     kafka_cluster_id: str
@@ -81,11 +77,8 @@ class ClusterInventory:
 
 @dataclass(slots=True)
 class ClusterSnapshot:
-    """One snapshot: the rows of the bronze tables without their snapshot columns.
+    """One snapshot: rows of ``offsets``, ``commits`` and ``members`` without their snapshot columns.
 
-    inventory: Partitions and groups of the cluster.
-    offsets, commits, members: Arrow tables; see ``evenlag.lake.tables``.
-    problems: What could not be read.
     read_times: Times of the marker, by column name.
     num_unread_groups: Groups of which something could not be read.
     """
@@ -106,15 +99,11 @@ class ClusterSnapshot:
 
 
 class ClusterReader:
-    """Reads one snapshot through one admin client.
+    """Reads one snapshot through one admin client, without ignored topics such as the hint topic.
 
-    ignored_topics: Names of topics that are not read, for example the hint topic.
-    limits: Request rate, timeouts and deadline.
     known_groups: Returns the types of the previous snapshot's groups by id. Those that no broker lists are
         asked for, because a broker that takes over others' groups may not list them yet. Where their
         coordinator does not answer, they are in the snapshot, and their lag is unknown.
-    budget: Request budget; None: a new one of ``limits.requests_per_s``.
-    pseudonymizer: Hashes or drops members' columns as the policy says; None: changes nothing.
     reset_policy_of: Returns the reset policy of a group; None where it is unknown.
     """
 
@@ -147,12 +136,12 @@ class ClusterReader:
             metadata = self._await_failover(silent)
             listed, silent = list_groups(self._calls, metadata.brokers)
         known = {name: kind for name, kind in self._known_groups().items() if name not in listed}
-        asked = find_unlisted(self._calls, known, metadata.brokers, metadata.partitions.names)
-        listed |= asked.found
-        silent |= asked.silent
+        found, silent_again = find_unlisted(self._calls, known, metadata.brokers, metadata.partitions.names)
+        listed |= found
+        silent |= silent_again
         if not listed and not silent and not self._may_list_groups():
             raise self._grants.missing_describe("the cluster, and on any group", "--cluster")
-        unread = asked.unread
+        unread = {group_id: row.error for group_id, row in found.items() if row.error is not None}
         coordinators = find_coordinators(self._calls, sorted(listed.keys() - unread)) | unread
         problems = [
             *(Problem("broker", self._calls.name_of(node), error) for node, error in sorted(silent.items())),
@@ -270,33 +259,16 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class UnlistedGroups:
-    """What became of groups that no broker lists.
-
-    found: Groups that exist, by id. One that could not be read has its error.
-    silent: Brokers that did not list their groups when they were asked again, with the error.
-    """
-
-    found: dict[str, GroupListing] = field(default_factory=dict)
-    silent: dict[int, str] = field(default_factory=dict)
-
-    @property
-    def unread(self) -> dict[str, int | str]:
-        """Why groups could not be read, by group id."""
-        return {group_id: row.error for group_id, row in self.found.items() if row.error is not None}
-
-
 def find_unlisted(
     calls: BrokerCalls, known: Mapping[str, str], brokers: Collection[int], topics: Sequence[str]
-) -> UnlistedGroups:
-    """Ask for groups that no broker lists, and return those that exist, or may exist.
+) -> tuple[dict[str, GroupListing], dict[int, str]]:
+    """Ask for groups that no broker lists; return those that exist or may, and the brokers that list none.
 
     First their commits are read with ``require_stable``: the coordinator answers when it has loaded the group
     and knows that all that it loaded is replicated. What it describes and lists after that is complete.
     """
     if not known:
-        return UnlistedGroups()
+        return {}, {}
     names = {
         group_id: GroupListing(None, group_type, CONSUMER_PROTOCOL_TYPE)
         for group_id, group_type in known.items()
@@ -320,7 +292,7 @@ def find_unlisted(
             found[group_id] = GroupListing(
                 None, row["group_type"], CONSUMER_PROTOCOL_TYPE, error=_COMMITS_ONLY
             )
-    return UnlistedGroups(found, silent)
+    return found, silent
 
 
 def _exists(row: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import re
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from evenlag.errors import (
     JobError,
@@ -23,9 +23,49 @@ from evenlag.logging_setup import named_logger
 from evenlag.policy.secrets import SecretRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from evenlag.policy.cluster_settings import ClusterSettings
+
+OPERATION_NAMES: Final = {
+    "READ": "Read",
+    "WRITE": "Write",
+    "CREATE": "Create",
+    "DESCRIBE": "Describe",
+    "DESCRIBE_CONFIGS": "DescribeConfigs",
+}
+_UNKNOWN: Final = "User:NAME-OF-EVENLAG"
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """Builds the ``kafka-acls`` command that grants missing operations."""
+
+    servers: tuple[str, ...]
+    principal: str
+
+    @classmethod
+    def of(cls, servers: Sequence[str], settings: Mapping[str, Any]) -> Self:
+        """Return the commands for who connects with these settings, as far as they show it."""
+        user = settings.get("sasl_plain_username")
+        is_anonymous = not user and not settings.get("ssl_certfile") and not settings.get("sasl_mechanism")
+        return cls(tuple(servers), f"User:{user}" if user else "User:ANONYMOUS" if is_anonymous else _UNKNOWN)
+
+    def line(self, operations: tuple[str, ...], resource: str) -> str:
+        """Return the command for operations, named as in Kafka's ``AclOperation``, on a resource."""
+        wanted = " ".join(f"--operation {OPERATION_NAMES[operation]}" for operation in operations)
+        return (
+            f"kafka-acls.sh --bootstrap-server {','.join(self.servers)} --add "
+            f"--allow-principal '{self.principal}' {wanted} {resource}"
+        )
+
+    def missing_describe(self, name: str, resource: str) -> KafkaAuthorizationError:
+        """Return the error that ``Describe`` is missing."""
+        return KafkaAuthorizationError(
+            f"{self.principal} lacks the ACL Describe on {name}",
+            remedy=self.line(("DESCRIBE",), resource),
+        )
+
 
 __all__ = ["INTERVAL_S", "summarize_connection_errors"]
 
@@ -310,11 +350,11 @@ def _connection_error(cluster: ClusterSettings, error: Exception) -> JobError:
 
 
 @contextmanager
-def admin_client(cluster: ClusterSettings) -> Iterator[Any]:
-    """Open a ``KafkaAdminClient`` of a cluster."""
-    settings = kafka_client_settings(cluster)
-    with kafka_errors(cluster), open_admin_client(settings) as client:
-        yield client
+def admin_client(cluster: ClusterSettings, client: Mapping[str, Any] | None = None) -> Iterator[Any]:
+    """Open a ``KafkaAdminClient`` of a cluster, by these settings instead of its own if given."""
+    settings = client or kafka_client_settings(cluster)
+    with kafka_errors(cluster), open_admin_client(settings) as opened:
+        yield opened
 
 
 def kafka_cluster_id(client: Any) -> str:

@@ -35,10 +35,8 @@ _ERRNO: Final = re.compile(r"\b(?P<code>\d+) E[A-Z]+\b|\[Errno (?P<other>\d+)\]"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a connection failed.
+    """Why a connection failed: the cause completes a sentence that begins with the broker's address.
 
-    cause: What happened; it completes a sentence that begins with the broker's address.
-    remedy: What to do.
     is_refused: Whether broker and client do not accept each other; otherwise the broker does not answer.
     """
 

@@ -36,14 +36,11 @@ _NOT_DESCRIBED: Final = "the group could not be described"
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group as ListGroups reports it.
+    """A group as ListGroups reports it; `group_type` may be one that a newer Kafka has.
 
-    state: State of the group; None when the broker does not report it.
-    group_type: ``classic``, ``consumer``, ``streams``, ``share``, or a type that a newer Kafka has.
     protocol_type: ``consumer`` for consumer groups; of other groups their own, as ``connect``; "" for
         classic groups without members, or with standalone consumers that only commit.
-    error: Why the group could not be listed: an earlier snapshot has it, and its coordinator does not
-        answer.
+    error: Why an earlier snapshot's group could not be listed: its coordinator does not answer.
     """
 
     state: str | None

@@ -13,11 +13,10 @@ from assignor_core.hint import fingerprint, member_key, topic_id_text
 from evenlag.enums import GroupState, GroupType
 from evenlag.kafka.arrow_rows import commit_rows, offset_rows
 from evenlag.kafka.broker_requests import BrokerCalls, RequestLimits
-from evenlag.kafka.committed_offsets import read_commits
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_named_groups
-from evenlag.kafka.log_offsets import read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.member_protocol import group_problem
+from evenlag.kafka.offsets import read_commits, read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.topic_metadata import error_name, is_not_authorized, partitions_of, read_topics
 
 if TYPE_CHECKING:
@@ -35,15 +34,13 @@ UNKNOWN_STATE: Final = "Unknown"
 class LiveGroup:
     """Current state of a group.
 
-    state, assignor: As the coordinator reports them; the assignor is None while the group rebalances. The
-        state is ``Dead`` for a group that does not exist, or does not have the expected type any more, and
-        ``Unknown`` for a group that could not be described.
-    fingerprint: Identity of the group: its members, subscriptions and partitions; None when they are not
-        reported.
+    state: ``Dead`` for a group that does not exist, or does not have the expected type any more; ``Unknown``
+        for one that could not be described, with the error.
+    assignor: None while the group rebalances.
+    fingerprint: Identity of members, subscriptions and partitions; None when they are not reported.
     topics: (name, topic id, number of partitions) of the subscribed topics that exist, by name.
-    held: Partitions that the members own, or that the coordinator's target assigns them where it has one:
-        member key → topic id → partition numbers. Every member has an entry.
-    error: Why the group could not be described; None when it could. It says nothing about the group.
+    held: Partitions that members own, or that the coordinator's target assigns them: member key → topic id →
+        partition numbers. Every member has an entry.
     unreadable: Members whose subscription or assignment cannot be read, and why; None: there are none.
     """
 

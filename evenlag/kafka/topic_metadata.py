@@ -35,12 +35,10 @@ _MISSING_ACLS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Partitions of topics.
+    """Partitions of topics, which are ordered by name.
 
-    names, ids: Name and id of each topic, ordered by name.
-    topic: Row → index of its topic, int32, ascending.
-    number: Row → partition number, int32, ascending within a topic.
-    leader: Row → broker id of its leader, int32; -1: none.
+    topic, number, leader: Row → index of its topic, ascending; its number, ascending within a topic; the
+        broker id of its leader, -1: none.
     """
 
     names: tuple[str, ...]
@@ -65,12 +63,7 @@ class Partitions:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Metadata that a cluster reports.
-
-    brokers: Ids of the brokers that are part of the cluster.
-    partitions: Partitions of the requested topics that could be read.
-    failed: By topic name, why it could not be read.
-    """
+    """Brokers and topics of a cluster; for a topic that could not be read, why."""
 
     cluster_id: str
     brokers: frozenset[int]

@@ -19,6 +19,7 @@ from evenlag.enums import GroupType, IsolationLevel, LagBound, LagStatus, ResetP
 from evenlag.lag.arrays import (
     UNKNOWN,
     Numbers,
+    Points,
     codes,
     constant,
     first_in_lists,
@@ -27,7 +28,6 @@ from evenlag.lag.arrays import (
     parents,
     rounded,
 )
-from evenlag.lag.times import Points
 from evenlag.lake.arrow_schema import arrow_type
 from evenlag.lake.tables import LAG
 

@@ -135,10 +135,8 @@ def number_members(members: pa.Table) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class JoinedPartitions:
-    """The partitions of the groups of a snapshot.
+    """The partitions of the groups of a snapshot, by :data:`GROUP_PARTITIONS` in order, and facts of groups.
 
-    partitions: By :data:`GROUP_PARTITIONS`, ordered by group, topic and partition.
-    member_ids: As :func:`number_members` returns them.
     row: int64 [K]: the row of ``offsets`` of each.
     """
 

@@ -2,7 +2,6 @@
 
 :mod:`~evenlag.live_lag.snapshot` reads a cluster once, :mod:`evenlag.lag` counts the
 lag as for the jobs, :mod:`~evenlag.live_lag.time_behind` asks the brokers for how long a group is
-behind, :mod:`~evenlag.live_lag.preview` plans each group on the spot, and
-:mod:`~evenlag.live_lag.answer` keeps the lag of the last snapshots. Nothing
-is written and nothing is published.
+behind, and :mod:`~evenlag.live_lag.answer` has rows of groups, plans each group on the spot, and keeps the
+lag of the last snapshots. Nothing is written and nothing is published.
 """

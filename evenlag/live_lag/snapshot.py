@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -17,20 +16,23 @@ import pyarrow.compute as pc
 from evenlag.enums import GroupType
 from evenlag.errors import NotFoundError
 from evenlag.formatting import did_you_mean
-from evenlag.kafka.acls import Grants
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.cluster_reader import ClusterReader
-from evenlag.kafka.connection import kafka_client_settings, kafka_errors, open_admin_client, request_limits
+from evenlag.kafka.connection import (
+    Grants,
+    kafka_client_settings,
+    request_limits,
+)
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.topic_metadata import is_not_authorized
 from evenlag.lag.arrays import integers
 from evenlag.lag.formula import count_lag
 from evenlag.lag.partitions import join_partitions
 from evenlag.live_lag.time_behind import TimePoints
-from evenlag.policy.pseudonymize import Pseudonymizer
+from evenlag.policy.portable_settings import Pseudonymizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from numpy.typing import NDArray
@@ -38,9 +40,9 @@ if TYPE_CHECKING:
     from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.broker_requests import RequestLimits
     from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
+    from evenlag.lag.arrays import Points
     from evenlag.lag.formula import Behind
     from evenlag.lag.partitions import JoinedPartitions
-    from evenlag.lag.times import Points
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Policy
@@ -51,12 +53,7 @@ _BOOTSTRAP_TIMEOUT_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class ReadTarget:
-    """How a cluster is read, and the settings of its groups.
-
-    limits: Limits of the requests of one snapshot.
-    client: Keyword arguments of a kafka-python client; secrets included.
-    pseudonymizer: Hashes or drops members' columns as the policy says.
-    """
+    """How a cluster is read, and the settings of its groups; `client` contains secrets."""
 
     name: str
     settings: ClusterSettings
@@ -82,13 +79,6 @@ def policy_target(policy: Policy, cluster: str, *, is_named: bool = False) -> Re
     )
 
 
-@contextmanager
-def open_cluster(target: ReadTarget) -> Iterator[Any]:
-    """Connect to a cluster, with kafka-python's errors explained."""
-    with kafka_errors(target.settings), open_admin_client(target.client) as client:
-        yield client
-
-
 # A snapshot reads for that long, so that the times of single reads differ from its own.
 _READ_S: Final = 60.0
 
@@ -97,10 +87,7 @@ _READ_S: Final = 60.0
 class LiveSnapshot:
     """Lag of a cluster's groups at one moment.
 
-    kafka_cluster_id: The cluster id that the brokers report.
-    commits_read_at, ends_read_at: When the committed offsets, and then the ends of the logs, were read.
     lag: As :func:`~evenlag.lag.formula.count_lag` returns it, ordered by group, topic and partition.
-    members: The columns of ``members`` without those of a stored snapshot.
     problems: What could not be read.
     num_requests: Requests sent, without those for the time lag.
     """

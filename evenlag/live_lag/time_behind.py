@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.kafka.log_offsets import leader_calls, partition_keys
-from evenlag.lag.times import Points
+from evenlag.kafka.offsets import leader_calls, partition_keys
+from evenlag.lag.arrays import Points
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,9 +43,6 @@ _RECORD: Final = 1
 _AHEAD: Final = 2
 
 
-_COLUMNS: Final = ("_at", "_offset", "_kind")
-
-
 class TimePoints:
     """What is known of when offsets were reached: points (moment, offset) of each partition.
 
@@ -55,9 +52,12 @@ class TimePoints:
 
     def __init__(self) -> None:
         self._names: list[tuple[str, int]] = []
-        self._at = np.zeros((0, 0), dtype=np.int64)
-        self._offset = np.zeros((0, 0), dtype=np.int64)
-        self._kind = np.zeros((0, 0), dtype=np.int64)
+        self._set(np.zeros((3, 0, 0), dtype=np.int64))
+
+    def _set(self, points: NDArray[np.int64]) -> None:
+        """Set moment, offset and kind of the points: [3, N, points]."""
+        self._points = points
+        self._at, self._offset, self._kind = points
 
     def add_ends(
         self, partitions: Partitions, at_ms: int | NDArray[np.int64], ends: NDArray[np.int64]
@@ -70,15 +70,12 @@ class TimePoints:
         if names != self._names:
             self._keep(names)
         if self._at.shape[1] >= _MAX_POINTS:
-            old = np.arange(1, self._at.shape[1] // 2, 2)
-            for name in _COLUMNS:
-                setattr(self, name, np.delete(getattr(self, name), old, axis=1))
+            self._set(np.delete(self._points, np.arange(1, self._at.shape[1] // 2, 2), axis=2))
         # A log that ends there now has lost the records beyond.
         now = ends[:, None]
-        self._offset = np.where(now >= 0, np.minimum(self._offset, now), self._offset)
-        new = (np.where(ends < 0, _UNKNOWN, at_ms), ends, np.full(len(ends), _END))
-        for name, column in zip(_COLUMNS, new, strict=True):
-            setattr(self, name, np.column_stack([getattr(self, name), column]))
+        np.minimum(self._offset, now, out=self._offset, where=now >= 0)
+        new = np.stack([np.where(ends < 0, _UNKNOWN, at_ms), ends, np.full(len(ends), _END)])
+        self._set(np.concatenate([self._points, new[:, :, None]], axis=2))
 
     def search(
         self,
@@ -112,7 +109,7 @@ class TimePoints:
                 self._add_found(asked, np.where(offset < 0, _UNKNOWN, moments), offset, is_ahead)
 
     def points(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> Points:
-        """Return the points of each position, as :class:`~evenlag.lag.times.Points` has them."""
+        """Return the points of each position, as :class:`~evenlag.lag.arrays.Points` has them."""
         at = self._at[row]
         order = np.argsort(at, axis=1, kind="stable")
         parent, place = np.nonzero(np.take_along_axis(at, order, axis=1) >= 0)
@@ -137,10 +134,9 @@ class TimePoints:
     def _keep(self, names: list[tuple[str, int]]) -> None:
         before = {name: number for number, name in enumerate(self._names)}
         old = np.array([before.get(name, _UNKNOWN) for name in names], dtype=np.int64)
-        for name in _COLUMNS:
-            kept = np.full((len(names), self._at.shape[1]), _UNKNOWN, dtype=np.int64)
-            kept[old >= 0] = getattr(self, name)[old[old >= 0]]
-            setattr(self, name, kept)
+        kept = np.full((3, len(names), self._at.shape[1]), _UNKNOWN, dtype=np.int64)
+        kept[:, old >= 0] = self._points[:, old[old >= 0]]
+        self._set(kept)
         self._names = names
 
     def _add_found(
@@ -151,11 +147,9 @@ class TimePoints:
         is_ahead: NDArray[np.bool_],
     ) -> None:
         """Add a point for some partitions, before the ends of the newest snapshot in the last column."""
-        for name, values in zip(_COLUMNS, (at, offset, np.where(is_ahead, _AHEAD, _RECORD)), strict=True):
-            column = np.full(len(self._names), _UNKNOWN, dtype=np.int64)
-            column[rows] = values
-            points = getattr(self, name)
-            setattr(self, name, np.column_stack([points[:, :-1], column, points[:, -1]]))
+        column = np.full((3, len(self._names), 1), _UNKNOWN, dtype=np.int64)
+        column[:, rows, 0] = at, offset, np.where(is_ahead, _AHEAD, _RECORD)
+        self._set(np.concatenate([self._points[:, :, :-1], column, self._points[:, :, -1:]], axis=2))
 
     def _bracket(
         self, row: NDArray[np.int64], position: NDArray[np.int64]

@@ -24,13 +24,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The settings in effect for a group.
+    """The settings in effect for a group, in the order of the model, and the rule that gives them.
 
-    rule_number, rule_line: The rule that applies, counted from 1, and its line in the file; None if the
-        defaults apply.
-    match: The rule's ``match``.
-    passed_over: (number, match, reason) of each earlier rule, which does not match.
-    settings: All settings, in the order of the model.
+    Number, line and ``match`` are None if the defaults apply; `passed_over` has (number, match, reason) of
+    each earlier rule.
     """
 
     rule_number: int | None

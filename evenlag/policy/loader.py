@@ -67,14 +67,7 @@ def hash_policy(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy with its text.
-
-    policy: The validated settings, with environment overrides applied.
-    text: The file's text, with a comment for each override. The lake stores it by its hash. It contains
-        references to secrets, never a secret.
-    tree: The text as YAML nodes with line numbers.
-    policy_hash: SHA-256 of the text, in hex.
-    """
+    """A policy with its text, which has a comment for each override and no secret; the lake stores it."""
 
     policy: Policy
     text: str
@@ -301,12 +294,7 @@ _DESCRIBED: Final = re.compile(r"^# (?P<variable>EVENLAG_\w+) gives [^:]+: (?P<v
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One value from the environment.
-
-    path: The overridden key in the policy.
-    value: The value; for a secret, the reference to its variable.
-    variable: The variable's name.
-    """
+    """A value of an environment variable, or for a secret a reference to it, for the key at a path."""
 
     path: tuple[str, ...]
     value: Any

@@ -19,8 +19,7 @@ from assignor_core.loads import LOADS_KEY_PREFIX, MAX_CLOCK_AHEAD_MS
 from assignor_core.record import MAX_KEY_UNITS, check_text
 from assignor_core.topic_reading import READER_CONFIG, records_until, skip_compressed
 from evenlag.errors import PublishError
-from evenlag.kafka.acls import Grants
-from evenlag.kafka.connection import admin_client, kafka_client_settings, kafka_errors
+from evenlag.kafka.connection import Grants, admin_client, kafka_client_settings, kafka_errors
 from evenlag.kafka.topic_metadata import TOPIC_DENIED
 from evenlag.logging_setup import named_logger
 from evenlag.publishing.sealing.signed_records import decode_group_hint, decode_group_loads

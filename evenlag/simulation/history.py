@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assignor_core.group import Group
+from assignor_core.hint import member_key
 from assignor_core.members import utf16_key
 from evenlag.enums import GroupType
 
@@ -197,18 +198,12 @@ def _member_keys(snapshots: GroupSnapshots) -> tuple[list[str], list[str | None]
         if member not in instance_of:
             continue
         instance = instance_of[member]
-        key = _key(member, instance)
+        key = member_key(member, instance)
         if key not in keys:
             keys[key] = len(keys)
             instances.append(instance)
         key_of[index] = keys[key]
     return list(keys), instances, key_of
-
-
-def _key(member_id: str, instance_id: str | None) -> str:
-    from assignor_core.hint import member_key
-
-    return member_key(member_id, instance_id)
 
 
 def _last_shown(hidden: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -260,7 +255,7 @@ def _structures(
             continue
         # By key: a static member that returns with another member id causes no rebalance.
         members_by_key = {
-            _key(member, instance): (member, instance, topics)
+            member_key(member, instance): (member, instance, topics)
             for member, instance, topics in sorted(snapshot.members)
         }
         subscriptions = tuple(

@@ -26,13 +26,12 @@ _DUST: Final = 1e-12
 class ScenarioMetrics:
     """Metrics of L scenarios; times in ms.
 
-    lag, max_member_lag, time_lag_ms: [L, S]: lag of the group, lag of the most loaded member, age of the
+    lag, max_member_lag, time_lag_ms: [L, S]: of the group, of the most loaded member, and the age of the
         oldest unprocessed record.
-    mean_lag: [L] time average of the group's lag in the model: its integral divided by the length of the
-        period.
+    mean_lag: [L] the integral of the group's lag in the model, divided by the length of the period.
     p95_time_lag_ms: [L], over the partitions' time.
-    drain_place: Snapshot with the largest measured lag: drain times start there.
-    drain_time_ms: [L]; NaN if the period ends before.
+    drain_place, drain_time_ms: Drain times [L] start at the snapshot with the largest measured lag; NaN if
+        the period ends before.
     """
 
     lag: NDArray[np.float64]

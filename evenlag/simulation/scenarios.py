@@ -48,13 +48,7 @@ def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedPlan(Mapping[str, Any]):
-    """Inputs of the gates for one simulated plan; each is computed when a gate reads it.
-
-    group: The group with its owners and lag.
-    target: int32 [P]: the planned owners, -1 for none.
-    load: [P] load by partition, in records or records per second.
-    capacity: [M] capacity by member.
-    """
+    """Inputs of the gates for one simulated plan, int32 [P]; each is computed when a gate reads it."""
 
     group: Group
     target: NDArray[np.int32]

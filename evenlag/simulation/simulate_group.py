@@ -153,13 +153,9 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredSnapshots:
-    """Scores in some snapshots of a group that have the same members, subscriptions and partitions.
+    """Scores in snapshots that have the same members, subscriptions and partitions, or why there are none.
 
-    contender: What is scored.
-    places: int64 [R], indices of the snapshots in the history.
-    unknown: int64 [R], partitions with unknown lag.
-    scores: None if there are none.
-    reason: Why there are no scores.
+    places, unknown: int64 [R], indices of the snapshots in the history, and partitions with unknown lag.
     """
 
     contender: Contender

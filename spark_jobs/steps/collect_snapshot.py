@@ -22,7 +22,7 @@ from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS, find_marker
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
-from evenlag.policy.pseudonymize import Pseudonymizer
+from evenlag.policy.portable_settings import Pseudonymizer
 from evenlag.publishing.writing.topic_settings import read_max_bytes
 from spark_jobs.runtime.frames import run_in_parallel
 from spark_jobs.runtime.progress import no_progress

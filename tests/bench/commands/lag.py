@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evenlag.cli.cluster_target import find_target
-from evenlag.live_lag.snapshot import LiveReader, open_cluster, policy_target
+from evenlag.kafka.connection import admin_client
+from evenlag.live_lag.snapshot import LiveReader, policy_target
 from sandbox.kafka.broker import Broker
 from tests.bench.reading import fill, time_tool
 
@@ -54,7 +55,7 @@ def time_snapshot(bootstrap_servers: str, num_rows: int) -> float:
     found = find_target(bootstrap_servers, None, None)
     target = policy_target(found.loaded.policy, found.name)
     begin = time.perf_counter()
-    with open_cluster(target) as client:
+    with admin_client(target.settings, target.client) as client:
         snapshot = LiveReader(client, target).read()
     seconds = time.perf_counter() - begin
     if snapshot.lag.num_rows != num_rows or snapshot.problems:

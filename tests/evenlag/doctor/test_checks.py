@@ -26,7 +26,7 @@ from evenlag.doctor.permission_checks import check_joins, missing_operations
 from evenlag.doctor.policy_checks import check_rules, check_secrets
 from evenlag.doctor.runner import run_lanes
 from evenlag.doctor.topic_checks import auto_create_findings, hint_topic_findings, records_findings
-from evenlag.kafka.acls import Grants
+from evenlag.kafka.connection import Grants
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.hint_topic import ForeignRecords, TopicState
 from tests.evenlag.doctor.verdicts import NOW, worst

@@ -14,7 +14,7 @@ from evenlag.errors import KafkaAuthenticationError, KafkaUnreachableError
 from evenlag.kafka.broker_requests import BrokerCalls, RequestLimits
 from evenlag.kafka.cluster_reader import ClusterReader, ClusterSnapshot
 from evenlag.kafka.connection import admin_client
-from evenlag.kafka.log_offsets import read_ends, read_reset_offsets
+from evenlag.kafka.offsets import read_ends, read_reset_offsets
 from evenlag.kafka.topic_metadata import partitions_of, read_topics
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.writing.topic_settings import read_max_bytes

@@ -18,8 +18,7 @@ from kafka.structs import OffsetAndMetadata
 from evenlag.cli.cluster_target import find_target
 from evenlag.kafka.connection import admin_client
 from evenlag.lag.group_lag import GroupLag, measure_lag
-from evenlag.live_lag.answer import list_groups
-from evenlag.live_lag.preview import preview_plans
+from evenlag.live_lag.answer import list_groups, preview_plans
 from evenlag.live_lag.snapshot import LiveReader, policy_target
 from tests.support.brokers import settings_of
 from tests.support.hints import now_ms

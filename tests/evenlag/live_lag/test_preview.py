@@ -11,8 +11,7 @@ from evenlag.kafka.arrow_rows import Problem
 from evenlag.lag.formula import count_lag
 from evenlag.lag.partitions import join_partitions
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS
-from evenlag.live_lag.answer import describe_group, list_groups
-from evenlag.live_lag.preview import preview_plans
+from evenlag.live_lag.answer import describe_group, list_groups, preview_plans
 from evenlag.live_lag.snapshot import LiveSnapshot
 from evenlag.policy.group_settings import GroupSettings
 from tests.support.lakes.snapshots import NOW, arrow, commit, member, offset
@@ -20,7 +19,7 @@ from tests.support.lakes.snapshots import NOW, arrow, commit, member, offset
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from evenlag.live_lag.preview import PlanPreview
+    from evenlag.live_lag.answer import PlanPreview
 
 SETTINGS = GroupSettings(reset_policy="earliest")
 

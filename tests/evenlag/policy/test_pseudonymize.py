@@ -12,7 +12,7 @@ from evenlag.errors import PolicyError, SecretError
 from evenlag.lake.tables import TABLES
 from evenlag.policy.cluster_settings import PrivacySettings
 from evenlag.policy.loader import parse_policy
-from evenlag.policy.pseudonymize import Pseudonymizer
+from evenlag.policy.portable_settings import Pseudonymizer
 
 ROWS: list[dict[str, Any]] = [
     {"member_id": "a-1", "client_id": "a", "client_host": "/10.0.0.1"},

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.formatting import at_least, at_least_of, bounded, bounded_duration, exact_of
-from evenlag.kafka.committed_offsets import _NOT_MEASURED
 from evenlag.kafka.member_protocol import OTHER_PROTOCOL
+from evenlag.kafka.offsets import _NOT_MEASURED
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.queries.lag import group_rows, left_topics_text, member_rows, unknown_facts, unmeasured
