@@ -77,7 +77,7 @@ class DagPolicyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class DagPolicy:
+class _DagPolicy:
     """A policy, and the absolute path of its file: a Spark driver has another working directory."""
 
     path: Path
@@ -91,7 +91,7 @@ class DagPolicy:
         )
 
 
-def read_dag_policy(given: Path | None = None) -> DagPolicy:
+def _read_dag_policy(given: Path | None = None) -> _DagPolicy:
     """Read the policy file, or that of ``EVENLAG_CONFIG``; the environment stays as it is."""
     path = find_policy_path(given).absolute()
     try:
@@ -107,11 +107,11 @@ def read_dag_policy(given: Path | None = None) -> DagPolicy:
             f"{error}\nThere are no DAGs of evenlag until this is fixed. {source}"
             f"Check it with: evenlag policy check {path}"
         ) from None
-    return DagPolicy(path, policy)
+    return _DagPolicy(path, policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DagOptions:
+class _DagOptions:
     """Arguments of :func:`make_dags`, for the functions that build the DAGs."""
 
     dag_prefix: str = ""
@@ -120,24 +120,20 @@ class DagOptions:
     approvers: tuple[str, ...] | None = None
     tags: tuple[str, ...] = ()
 
-    def dag_id(self, name: str) -> str:
-        """Return the id of a DAG."""
-        return f"{self.dag_prefix}{name}"
-
 
 def _dag(
     build: Callable[..., Any],
-    options: DagOptions,
+    options: _DagOptions,
     tags: tuple[Tag, ...],
     *,
     schedule: Any,
-    dag_id: str | None = None,
+    name: str | None = None,
     max_active_runs: int = 1,
     **kwargs: Any,
 ) -> DAG:
     """Create a DAG with the settings that all have in common, documented by the function that builds it."""
     return DAG(
-        dag_id=dag_id or options.dag_id(build.__name__.strip("_")),
+        dag_id=f"{options.dag_prefix}{name or build.__name__.strip('_')}",
         schedule=schedule,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         # Past days are processed by a backfill only, not all at once when a DAG is first enabled.
@@ -154,7 +150,7 @@ def _timetable(kind: Any, schedule: str | None) -> Any:
     return kind(schedule, timezone="UTC") if schedule else None
 
 
-def _lag_rebalance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+def _lag_rebalance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
     """Balance lag within the consumer groups of one Kafka cluster.
 
     **What it makes.** One run is one cycle: `observe` takes a snapshot of the offsets, commits and members
@@ -191,7 +187,7 @@ def _lag_rebalance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
             _lag_rebalance,
             options,
             (Tag.KAFKA, Tag.REBALANCE),
-            dag_id=options.dag_id(f"lag_rebalance__{cluster}"),
+            name=f"lag_rebalance__{cluster}",
             description=f"Observe, decide and publish for the cluster {cluster}",
             schedule=_timetable(CronDataIntervalTimetable, settings.schedule),
             # One run at a time: the next run determines the outcomes of hints.
@@ -203,7 +199,7 @@ def _lag_rebalance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
         yield made
 
 
-def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: DagPolicy, options: DagOptions) -> None:
+def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: _DagPolicy, options: _DagOptions) -> None:
     from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 
@@ -233,7 +229,7 @@ def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: DagPolicy, op
         waiting = tasks.find_waiting(str(config), cluster)
         TriggerDagRunOperator.partial(
             task_id="ask",
-            trigger_dag_id=options.dag_id("plan_approval"),
+            trigger_dag_id=f"{options.dag_prefix}plan_approval",
             logical_date=None,
             # A retry of this task or of the cycle finds the existing run of the plan.
             skip_when_already_exists=True,
@@ -243,7 +239,7 @@ def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: DagPolicy, op
         decide >> waiting
 
 
-def _plan_approval(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+def _plan_approval(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
     """Request manual approval of one plan, and publish the plan if it is approved.
 
     **What it makes.** One run is one plan of a group in mode `approve` that passed its gates. `prepare`
@@ -323,7 +319,7 @@ def _prepared(name: str) -> str:
     return "{{ ti.xcom_pull(task_ids='prepare')['" + name + "'] }}"
 
 
-def _plan_comparison(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+def _plan_comparison(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
     """Simulate other policies with the snapshots of a day, once a day.
 
     **What it makes.** For each cluster and the day of the run, the rows of `comparisons` (each snapshot
@@ -371,7 +367,7 @@ def _plan_comparison(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
     yield made
 
 
-def _assignment_audit(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+def _assignment_audit(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
     """Build the audit of partition ownership from the snapshots: hourly, or by `audit_schedule`.
 
     **What it makes.** For each cluster of the policy, the tables `memberships`, `ownership` and
@@ -405,25 +401,25 @@ def _assignment_audit(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
         **run_types("scheduled", "manual"),
         dagrun_timeout=RUN_TIMEOUT,
     ) as made:
-        budget = ("--budget-s", str(audit_budget_s(len(policy.settings.clusters))))
+        budget = ("--budget-s", str(_audit_budget_s(len(policy.settings.clusters))))
         for cluster in policy.settings.clusters:
             cluster_job("audit", *budget, config=policy.path, cluster=cluster, options=options.spark)
     yield made
 
 
-def audit_budget_s(num_clusters: int) -> int:
+def _audit_budget_s(num_clusters: int) -> int:
     """Return the seconds after which the audit of a cluster begins no other day.
 
     Examples
     --------
-    >>> audit_budget_s(1), audit_budget_s(10)
+    >>> _audit_budget_s(1), _audit_budget_s(10)
     (600, 180)
     """
     share = min(_AUDIT_SHARE * SPARK_TIMEOUT, _AUDIT_SHARE * RUN_TIMEOUT / max(num_clusters, 1))
     return int(share.total_seconds())
 
 
-def _table_maintenance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
+def _table_maintenance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
     """Maintain the tables of the lake: once a day, or as `maintenance.schedule` in the policy.
 
     **What it makes.** One Spark task, `maintain_tables`, processes all tables of all clusters:
@@ -477,7 +473,7 @@ def _table_maintenance(policy: DagPolicy, options: DagOptions) -> Iterator[DAG]:
 
 
 # The DAGs of a policy, by their ids without prefix and cluster.
-DAGS: Final[Mapping[str, Callable[[DagPolicy, DagOptions], Iterator[DAG]]]] = {
+DAGS: Final[Mapping[str, Callable[[_DagPolicy, _DagOptions], Iterator[DAG]]]] = {
     "lag_rebalance": _lag_rebalance,
     "plan_approval": _plan_approval,
     "plan_comparison": _plan_comparison,
@@ -554,13 +550,13 @@ def make_dags(
     """
     names = _check_names(only)
     _check_arguments(dag_prefix, pool, max_active_tis_per_dag, config)
-    policy = read_dag_policy(None if config is None else Path(config))
+    policy = _read_dag_policy(None if config is None else Path(config))
     task_args = dict(default_args or {})
     if queue is not None:
         task_args["queue"] = queue
     if executor_config is not None:
         task_args["executor_config"] = dict(executor_config)
-    options = DagOptions(
+    options = _DagOptions(
         dag_prefix=dag_prefix,
         spark=SparkOptions(spark_conn_id, pool, max_active_tis_per_dag),
         task_args=task_args,

@@ -17,10 +17,9 @@ from evenlag.lake.tables.contract import SNAPSHOT_COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from evenlag.kafka.offsets import Commits, Errors, Offsets
     from evenlag.kafka.topic_metadata import Partitions
+    from evenlag.lag.arrays import Int32s, Int64s
 
 _HEAD: Final = tuple(column.name for column in SNAPSHOT_COLUMNS)
 _MAX_PROBLEMS: Final = 1_000
@@ -73,7 +72,7 @@ def offset_rows(
     starts: Offsets,
     stable: Offsets,
     ends: Offsets,
-    resets: Mapping[str, NDArray[np.int64]] | None = None,
+    resets: Mapping[str, Int64s] | None = None,
 ) -> pa.Table:
     """Build the rows of ``offsets``, by topic and partition; an offset that was not read is null.
 
@@ -180,15 +179,15 @@ def _table(table: Table, columns: Mapping[str, Any]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _named(numbers: NDArray[np.int32], names: Sequence[str]) -> pa.Array:
+def _named(numbers: Int32s, names: Sequence[str]) -> pa.Array:
     return pa.array(names, pa.string()).take(pa.array(numbers))
 
 
-def _offsets(values: NDArray[np.int64]) -> pa.Array:
+def _offsets(values: Int64s) -> pa.Array:
     return pa.array(values, pa.int64(), mask=values < 0)
 
 
-def _reset_offsets(resets: Mapping[str, NDArray[np.int64]]) -> list[list[dict[str, Any]]]:
+def _reset_offsets(resets: Mapping[str, Int64s]) -> list[list[dict[str, Any]]]:
     by_row = zip(*(offsets.tolist() for offsets in resets.values()), strict=True)
     return [
         [
@@ -199,7 +198,7 @@ def _reset_offsets(resets: Mapping[str, NDArray[np.int64]]) -> list[list[dict[st
     ]
 
 
-def _times(values_us: NDArray[np.int64]) -> pa.Array:
+def _times(values_us: Int64s) -> pa.Array:
     return pa.array(values_us, mask=values_us == 0).cast(pa.timestamp("us", tz="UTC"))
 
 

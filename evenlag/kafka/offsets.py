@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from numpy.typing import NDArray
-
     from evenlag.kafka.broker_requests import Answer, BrokerCalls
     from evenlag.kafka.member_protocol import TopicCommits
     from evenlag.kafka.topic_metadata import Partitions
+    from evenlag.lag.arrays import Int32s, Int64s
 
 # Few requests, and none of them occupies a broker's thread for long.
 _PARTITIONS_A_REQUEST: Final = 2_000
@@ -44,16 +43,16 @@ NOT_READ: Final = -1
 class Errors:
     """Errors by row: 0 for no error, else 1 + the index of the text."""
 
-    code: NDArray[np.int32]
+    code: Int32s
     texts: list[str] = field(default_factory=list)
 
-    def put(self, rows: NDArray[np.int64], text: str) -> None:
+    def put(self, rows: Int64s, text: str) -> None:
         """Record an error for rows."""
         if text not in self.texts:
             self.texts.append(text)
         self.code[rows] = 1 + self.texts.index(text)
 
-    def clear(self, rows: NDArray[np.int64]) -> None:
+    def clear(self, rows: Int64s) -> None:
         """Remove the errors of rows."""
         self.code[rows] = 0
 
@@ -68,8 +67,8 @@ class Errors:
 class Offsets:
     """One offset of each partition: int64; -1: not read. The broker answered at `read_at_us`; 0: not read."""
 
-    offset: NDArray[np.int64]
-    read_at_us: NDArray[np.int64]
+    offset: Int64s
+    read_at_us: Int64s
     errors: Errors
 
 
@@ -107,7 +106,7 @@ def read_ends(calls: BrokerCalls, partitions: Partitions) -> tuple[Offsets, Offs
 
 def read_reset_offsets(
     calls: BrokerCalls, partitions: Partitions, policies: Collection[str], ends: Offsets
-) -> dict[str, NDArray[np.int64]]:
+) -> dict[str, Int64s]:
     """Read where consumers start that have no commit and reset by a duration (KIP-1106).
 
     Returns by policy, row → offset, int64: the high watermark if no record is as young; -1: not read.
@@ -115,7 +114,7 @@ def read_reset_offsets(
     ages = [(policy, age) for policy in sorted(policies) if (age := reset_age_ms(policy)) is not None]
     now_ms = time.time_ns() // 1_000_000
     specs = tuple((max(now_ms - age, 0), _READ_UNCOMMITTED) for _, age in ages)
-    found: dict[str, NDArray[np.int64]] = {}
+    found: dict[str, Int64s] = {}
     for (policy, _), read in zip(ages, _read(calls, partitions, specs) if specs else (), strict=True):
         # Kafka answers -1 without an error if no record is as young.
         start = np.where(read.offset < 0, ends.offset, read.offset)
@@ -154,14 +153,14 @@ def _read_once(
     calls: BrokerCalls,
     partitions: Partitions,
     specs: tuple[tuple[int, int], ...],
-    leader: NDArray[np.int32],
-    pending: list[NDArray[np.int64]],
+    leader: Int32s,
+    pending: list[Int64s],
     results: tuple[Offsets, ...],
-) -> list[NDArray[np.int64]]:
+) -> list[Int64s]:
     """Send each request once; return by spec the rows whose leader has changed, or may have."""
-    asked: list[tuple[int, NDArray[np.int64]]] = []
+    asked: list[tuple[int, Int64s]] = []
     planned: list[Call] = []
-    moved: list[list[NDArray[np.int64]]] = []
+    moved: list[list[Int64s]] = []
     for which, (timestamp, level) in enumerate(specs):
         rows = pending[which]
         leaderless = rows[leader[rows] == NO_LEADER]
@@ -177,12 +176,8 @@ def _read_once(
 
 
 def leader_calls(
-    partitions: Partitions,
-    rows: NDArray[np.int64],
-    leader: NDArray[np.int32],
-    at_ms: NDArray[np.int64],
-    level: int = _READ_UNCOMMITTED,
-) -> Iterator[tuple[NDArray[np.int64], Call]]:
+    partitions: Partitions, rows: Int64s, leader: Int32s, at_ms: Int64s, level: int = _READ_UNCOMMITTED
+) -> Iterator[tuple[Int64s, Call]]:
     """Yield requests for the first offsets at moments, each with the indexes of its partitions in `rows`.
 
     `leader` and `at_ms` are those of `rows`; a partition without a leader is left out.
@@ -194,7 +189,7 @@ def leader_calls(
             yield part, Call(node, partial(_request, partitions, rows[part], at_ms[part], level))
 
 
-def _request(partitions: Partitions, rows: NDArray[np.int64], at_ms: NDArray[np.int64], level: int) -> Any:
+def _request(partitions: Partitions, rows: Int64s, at_ms: Int64s, level: int) -> Any:
     from kafka.protocol.consumer import ListOffsetsRequest
 
     topic = ListOffsetsRequest.ListOffsetsTopic
@@ -216,9 +211,7 @@ def _request(partitions: Partitions, rows: NDArray[np.int64], at_ms: NDArray[np.
     )
 
 
-def _take_answer(
-    partitions: Partitions, rows: NDArray[np.int64], answer: Answer, result: Offsets
-) -> NDArray[np.int64]:
+def _take_answer(partitions: Partitions, rows: Int64s, answer: Answer, result: Offsets) -> Int64s:
     """Store the offsets of a response; return the rows whose leader has changed, or may have."""
     if answer.response is None:
         result.errors.put(rows, str(answer.error))
@@ -240,7 +233,7 @@ def _take_answer(
     return np.sort(at[np.isin(code, _MOVED_ERRORS)])
 
 
-def partition_keys(partitions: Partitions, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def partition_keys(partitions: Partitions, rows: Int64s) -> Int64s:
     """Return the ascending keys of rows: topic, then partition number."""
     return (partitions.topic[rows].astype(np.int64) << 32) + partitions.number[rows]
 
@@ -266,13 +259,13 @@ class Commits:
 
     groups: tuple[str, ...]
     topics: tuple[str, ...]
-    group: NDArray[np.int32]
-    topic: NDArray[np.int32]
-    partition: NDArray[np.int32]
-    offset: NDArray[np.int64]
-    leader_epoch: NDArray[np.int32]
-    read_at_us: NDArray[np.int64]
-    reported_lag: NDArray[np.int64]
+    group: Int32s
+    topic: Int32s
+    partition: Int32s
+    offset: Int64s
+    leader_epoch: Int32s
+    read_at_us: Int64s
+    reported_lag: Int64s
     failed: dict[str, str]
 
 

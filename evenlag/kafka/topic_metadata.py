@@ -15,9 +15,8 @@ from evenlag.kafka.broker_requests import Call
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from evenlag.kafka.broker_requests import Answer, BrokerCalls
+    from evenlag.lag.arrays import Int32s, Int64s
 
 _TOPICS_A_REQUEST: Final = 500
 # Leader of a partition without a leader.
@@ -43,15 +42,15 @@ class Partitions:
 
     names: tuple[str, ...]
     ids: tuple[str, ...]
-    topic: NDArray[np.int32]
-    number: NDArray[np.int32]
-    leader: NDArray[np.int32]
+    topic: Int32s
+    number: Int32s
+    leader: Int32s
 
     def __len__(self) -> int:
         """Return the number of partitions."""
         return len(self.topic)
 
-    def rows_by_topic(self, rows: NDArray[np.int64]) -> list[tuple[str, NDArray[np.int32]]]:
+    def rows_by_topic(self, rows: Int64s) -> list[tuple[str, Int32s]]:
         """Return the partition numbers of rows by topic, as requests need them."""
         topic = self.topic[rows]
         starts = np.flatnonzero(np.diff(topic, prepend=-1))
@@ -129,9 +128,7 @@ def _ask_by_name(calls: BrokerCalls, names: Sequence[str]) -> list[Answer]:
     return calls.run([Call(None, make(part)) for part in parts])
 
 
-def leaders_of(
-    partitions: Partitions, rows: NDArray[np.int64], found: Mapping[str, Any]
-) -> NDArray[np.int32]:
+def leaders_of(partitions: Partitions, rows: Int64s, found: Mapping[str, Any]) -> Int32s:
     """Return the leaders of rows by newer metadata; of a topic that is not in it, as before.
 
     -1: none; -2: none, and no replica is online.

@@ -16,6 +16,11 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Bools = NDArray[np.bool_]
+    Floats = NDArray[np.float64]
+    Int32s = NDArray[np.int32]
+    Int64s = NDArray[np.int64]
+
 UNKNOWN: Final = -1
 """An offset that is unknown, and the index of what does not exist."""
 # From this double on, a number is none of BIGINT's.
@@ -27,7 +32,7 @@ class Numbers:
     """float64 or int64 [N], and which of them are known."""
 
     values: NDArray[Any]
-    known: NDArray[np.bool_]
+    known: Bools
 
     @classmethod
     def of(cls, column: pa.Array) -> Numbers:
@@ -51,15 +56,15 @@ class Numbers:
         known = self.known & (self.values < _TOO_LARGE)
         return pa.array(np.where(known, self.values, 0).astype(np.int64), pa.int64(), mask=~known)
 
-    def where(self, chosen: NDArray[np.bool_], other: Numbers) -> Numbers:
+    def where(self, chosen: Bools, other: Numbers) -> Numbers:
         """Return these numbers, and those of another array elsewhere."""
         return Numbers(np.where(chosen, self.values, other.values), np.where(chosen, self.known, other.known))
 
-    def only(self, chosen: NDArray[np.bool_]) -> Numbers:
+    def only(self, chosen: Bools) -> Numbers:
         """Return these numbers; unknown where `chosen` does not hold."""
         return Numbers(self.values, self.known & chosen)
 
-    def take(self, index: NDArray[np.int64]) -> Numbers:
+    def take(self, index: Int64s) -> Numbers:
         """Return the numbers at these indexes; of -1 nothing is known."""
         if not len(self.values):
             return Numbers(np.zeros(len(index), self.values.dtype), np.zeros(len(index), np.bool_))
@@ -71,30 +76,30 @@ def constant(value: int, num_rows: int) -> Numbers:
     return Numbers(np.full(num_rows, value, dtype=np.int64), np.ones(num_rows, dtype=np.bool_))
 
 
-def is_valid(values: Any) -> NDArray[np.bool_]:
+def is_valid(values: Any) -> Bools:
     """Return which values are not null: bool [N]."""
     return flags(pc.is_valid(values))
 
 
-def flags(values: Any) -> NDArray[np.bool_]:
+def flags(values: Any) -> Bools:
     """Return Booleans; null is False: bool [N]."""
     filled = pc.fill_null(values, False)
     options = {} if isinstance(filled, pa.ChunkedArray) else {"zero_copy_only": False}
     return np.asarray(filled.to_numpy(**options), dtype=np.bool_)
 
 
-def codes(values: Any, known: list[str]) -> NDArray[np.int64]:
+def codes(values: Any, known: list[str]) -> Int64s:
     """Return the index of each text among known ones: int64; -1 for another text and for null."""
     found = pc.index_in(values, value_set=pa.array(known, pa.string()), skip_nulls=True)
     return np.asarray(pc.fill_null(found, UNKNOWN).to_numpy(), dtype=np.int64)
 
 
-def integers(values: Any) -> NDArray[np.int64]:
+def integers(values: Any) -> Int64s:
     """Return integers of any width as int64; -1 for null."""
     return np.asarray(pc.fill_null(values, UNKNOWN).to_numpy(), dtype=np.int64)
 
 
-def parents(lists: pa.ListArray) -> NDArray[np.int64]:
+def parents(lists: pa.ListArray) -> Int64s:
     """Return the list of each element, of all lists in turn."""
     return np.asarray(pc.list_parent_indices(lists).to_numpy(), dtype=np.int64)
 
@@ -102,8 +107,8 @@ def parents(lists: pa.ListArray) -> NDArray[np.int64]:
 class AssignedPartitions(NamedTuple):
     """The partitions that members have, [N] in order: row of the member, index of the topic."""
 
-    member: NDArray[np.int64]
-    topic_at: NDArray[np.int64]
+    member: Int64s
+    topic_at: Int64s
     topics: pa.Array
     partition: pa.Array
 
@@ -119,9 +124,7 @@ def flatten_assignments(assignments: pa.ChunkedArray) -> AssignedPartitions:
     )
 
 
-def first_in_lists(
-    is_wanted: NDArray[np.bool_], parent: NDArray[np.int64], num_lists: int
-) -> NDArray[np.int64]:
+def first_in_lists(is_wanted: Bools, parent: Int64s, num_lists: int) -> Int64s:
     """Return the first wanted element of each list: int64; -1 where a list has none."""
     found = np.full(num_lists, UNKNOWN, dtype=np.int64)
     wanted = np.flatnonzero(is_wanted)[::-1]
@@ -130,9 +133,7 @@ def first_in_lists(
     return found
 
 
-def last_in_lists(
-    is_wanted: NDArray[np.bool_], parent: NDArray[np.int64], num_lists: int
-) -> NDArray[np.int64]:
+def last_in_lists(is_wanted: Bools, parent: Int64s, num_lists: int) -> Int64s:
     """Return the last wanted element of each list, as :func:`first_in_lists` returns the first."""
     found = np.full(num_lists, UNKNOWN, dtype=np.int64)
     wanted = np.flatnonzero(is_wanted)
@@ -140,12 +141,12 @@ def last_in_lists(
     return found
 
 
-def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def rounded(values: Floats) -> Floats:
     """Round halves away from zero, as SQL does."""
     size = np.abs(values)
     whole = np.floor(size)
     is_up = 2 * (size - whole) >= 1
-    result: NDArray[np.float64] = np.copysign(whole + is_up, values)
+    result: Floats = np.copysign(whole + is_up, values)
     return result
 
 
@@ -162,10 +163,10 @@ class Points:
     """
 
     num_lists: int
-    parent: NDArray[np.int64]
-    at_us: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    is_upper: NDArray[np.bool_] | None = None
+    parent: Int64s
+    at_us: Int64s
+    offset: Int64s
+    is_upper: Bools | None = None
 
     @classmethod
     def of(cls, lists: pa.ListArray) -> Points:
@@ -178,7 +179,7 @@ class Points:
         kept = np.flatnonzero(at.known & offset.known)
         return cls(len(lists), parents(lists)[kept], at.values[kept], offset.values[kept])
 
-    def placed(self, place: NDArray[np.int64], num_lists: int) -> Points:
+    def placed(self, place: Int64s, num_lists: int) -> Points:
         """Return the points with the lists at other places."""
         parent = place[self.parent]
         order = np.argsort(parent, kind="stable")
@@ -240,7 +241,7 @@ class Points:
             at_least, ~known & now.known & above_at.known & (at_least > 0)
         )
 
-    def _at(self, place: NDArray[np.int64]) -> _ListPoints:
+    def _at(self, place: Int64s) -> _ListPoints:
         is_found = place >= 0
         if not len(self.parent):
             nothing = Numbers(np.zeros(len(place), np.int64), is_found)

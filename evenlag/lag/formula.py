@@ -34,7 +34,7 @@ from evenlag.lake.tables import LAG
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
+    from evenlag.lag.arrays import Bools, Int64s
 
 CAUGHT_UP_MS: Final = 60_000
 """A partition behind by no more has caught up: consumers that keep up are behind by their commit interval."""
@@ -59,10 +59,10 @@ class _Log:
     start: Numbers
     end: Numbers
     committed: Numbers
-    is_lost: NDArray[np.bool_]
-    is_beyond: NDArray[np.bool_]
-    is_empty: NDArray[np.bool_]
-    is_read: NDArray[np.bool_]
+    is_lost: Bools
+    is_beyond: Bools
+    is_empty: Bools
+    is_read: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Behind:
 
     records: Numbers
     position: Numbers
-    bound: NDArray[np.int64]
+    bound: Int64s
 
 
 def count_lag(
@@ -83,7 +83,7 @@ def count_lag(
     groups: pa.Table,
     member_ids: pa.Array,
     rate_window_s: float,
-    find_points: Callable[[Behind, NDArray[np.bool_]], Points] | None = None,
+    find_points: Callable[[Behind, Bools], Points] | None = None,
 ) -> pa.Table:
     """Count the lag of partitions of groups, each row for itself.
 
@@ -198,9 +198,7 @@ def _duration_offset(reset_offsets: pa.ListArray, policy: pa.Array) -> Numbers:
     return Numbers.of(pc.struct_field(each, "offset")).take(first)
 
 
-def _status(
-    columns: dict[str, Any], log: _Log, behind: Behind, is_left: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+def _status(columns: dict[str, Any], log: _Log, behind: Behind, is_left: Bools) -> Int64s:
     """Index of the first status that applies."""
     is_unread = ~log.is_read | is_valid(columns["commit_problem"])
     conditions = (
@@ -240,9 +238,9 @@ def _owners(columns: dict[str, Any], member_ids: pa.Array) -> dict[str, Any]:
 def _rates_and_times(
     columns: dict[str, Any],
     behind: Behind,
-    is_counted: NDArray[np.bool_],
+    is_counted: Bools,
     rate_window_s: float,
-    find_points: Callable[[Behind, NDArray[np.bool_]], Points] | None,
+    find_points: Callable[[Behind, Bools], Points] | None,
 ) -> dict[str, Any]:
     """Rates, the time behind and the time until the group has caught up; of rows that count the times."""
     read_at, commit_at = (Numbers.of_moments(columns[name]) for name in ("read_at", "commit_read_at"))
@@ -276,5 +274,5 @@ def _rates_and_times(
     }
 
 
-def _equal(column: Any, value: str) -> NDArray[np.bool_]:
+def _equal(column: Any, value: str) -> Bools:
     return flags(pc.equal(column, value))

@@ -22,8 +22,7 @@ from evenlag.lake.tables import LAG, OFFSETS, Column, Table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from numpy.typing import NDArray
-
+    from evenlag.lag.arrays import Int64s
     from evenlag.policy.group_settings import GroupSettings
 
 FROM_OFFSETS: Final = ("log_start_offset", "high_watermark", "last_stable_offset", "reset_offsets")
@@ -82,7 +81,7 @@ def describe_groups(
     groups: list[str] = sorted(pc.unique(both).to_pylist())
     group = codes(members["group_id"], groups)
 
-    def first(values: Any, of_row: NDArray[np.int64] = group) -> pa.Array:
+    def first(values: Any, of_row: Int64s = group) -> pa.Array:
         """The first value of each group that is not null."""
         rows = np.flatnonzero(is_valid(values))[::-1]
         place = np.full(len(groups), UNKNOWN, dtype=np.int64)
@@ -143,7 +142,7 @@ class JoinedPartitions:
     partitions: pa.Table
     groups: pa.Table
     member_ids: pa.Array
-    row: NDArray[np.int64]
+    row: Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +150,19 @@ class _Pairs:
     """K pairs of a group and a partition, ordered by group and row of ``offsets``."""
 
     topics: list[str]
-    places: NDArray[np.int64]
+    places: Int64s
     groups: list[str]
-    keys: NDArray[np.int64]
+    keys: Int64s
 
     @property
     def size(self) -> int:
         return max(len(self.places), 1)
 
-    def rows_of(self, topic: Any, partition: Any) -> NDArray[np.int64]:
+    def rows_of(self, topic: Any, partition: Any) -> Int64s:
         """Rows of ``offsets`` of partitions; -1 for one that does not exist."""
         return _find_rows(self.places, codes(topic, self.topics), integers(partition))
 
-    def find(self, group: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find(self, group: Int64s, row: Int64s) -> Int64s:
         """Indexes of pairs; -1 for one that does not count."""
         return np.where((group >= 0) & (row >= 0), _find(self.keys, group * self.size + row), UNKNOWN)
 
@@ -222,7 +221,7 @@ def join_partitions(
     return JoinedPartitions(table, facts, member_ids, row)
 
 
-def _find(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find(keys: Int64s, wanted: Int64s) -> Int64s:
     """Indexes among ascending keys; -1 for a key that is missing."""
     if not len(keys):
         return np.full(len(wanted), UNKNOWN, dtype=np.int64)
@@ -230,13 +229,11 @@ def _find(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int6
     return np.where(keys[found] == wanted, found, UNKNOWN).astype(np.int64)
 
 
-def _find_rows(
-    places: NDArray[np.int64], topic: NDArray[np.int64], partition: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _find_rows(places: Int64s, topic: Int64s, partition: Int64s) -> Int64s:
     return np.where(topic >= 0, _find(places, (topic << 32) + partition), UNKNOWN)
 
 
-def _subscribed(members: pa.Table, pairs: _Pairs) -> NDArray[np.int64]:
+def _subscribed(members: pa.Table, pairs: _Pairs) -> Int64s:
     """Keys of the partitions of the topics that live members subscribe to."""
     column = members["subscription"].combine_chunks()
     group = codes(members["group_id"], pairs.groups)[parents(column)]
@@ -251,9 +248,7 @@ def _subscribed(members: pa.Table, pairs: _Pairs) -> NDArray[np.int64]:
     return np.asarray(np.repeat(group * pairs.size + first, count) + within, dtype=np.int64)
 
 
-def _owned(
-    members: pa.Table, number: NDArray[np.int64], column: str, pairs: _Pairs
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _owned(members: pa.Table, number: Int64s, column: str, pairs: _Pairs) -> tuple[Int64s, Int64s]:
     """Key of each partition that a member has, and the number of the member."""
     assigned = flatten_assignments(members[column])
     topic = codes(assigned.topics, pairs.topics)[assigned.topic_at]
@@ -263,7 +258,7 @@ def _owned(
     return (group * pairs.size + row)[kept], number[assigned.member[kept]]
 
 
-def _owners(owned: tuple[NDArray[np.int64], NDArray[np.int64]], keys: NDArray[np.int64]) -> dict[str, Any]:
+def _owners(owned: tuple[Int64s, Int64s], keys: Int64s) -> dict[str, Any]:
     """Count of different owners of each pair, and their smallest and largest number."""
     size = int(owned[1].max(initial=0)) + 1
     pair = _find(keys, owned[0])
@@ -279,9 +274,7 @@ def _owners(owned: tuple[NDArray[np.int64], NDArray[np.int64]], keys: NDArray[np
     }
 
 
-def _end_points(
-    pairs: _Pairs, row: NDArray[np.int64], offsets: pa.Table, history: pa.Table | None
-) -> pa.Array:
+def _end_points(pairs: _Pairs, row: Int64s, offsets: pa.Table, history: pa.Table | None) -> pa.Array:
     """Earlier high watermarks of each pair's partition."""
     if history is None:
         return pa.nulls(len(row), arrow_schema(GROUP_PARTITIONS).field("end_points").type)
@@ -300,7 +293,7 @@ def _commit_points(pairs: _Pairs, offsets: pa.Table, history: pa.Table | None) -
     return _points(place, len(pairs.keys), history["read_at"], history["committed_offset"])
 
 
-def _same_topics(pairs: _Pairs, offsets: pa.Table, history: pa.Table) -> tuple[pa.Table, NDArray[np.int64]]:
+def _same_topics(pairs: _Pairs, offsets: pa.Table, history: pa.Table) -> tuple[pa.Table, Int64s]:
     """Rows of the history without those that could not be read; of each, the row of ``offsets`` or -1."""
     history = history.filter(pc.is_null(history["error"]))
     row = pairs.rows_of(history["topic"], history["partition"])
@@ -309,7 +302,7 @@ def _same_topics(pairs: _Pairs, offsets: pa.Table, history: pa.Table) -> tuple[p
     return history, np.where(flags(pc.equal(now, history["topic_id"])), row, UNKNOWN)
 
 
-def _points(place: NDArray[np.int64], num_places: int, at: pa.ChunkedArray, offset: pa.ChunkedArray) -> Any:
+def _points(place: Int64s, num_places: int, at: pa.ChunkedArray, offset: pa.ChunkedArray) -> Any:
     """Points as a list for each place, oldest first; those at the place -1 are left out."""
     moments, offsets = at.cast(pa.timestamp("us", "UTC")), offset.cast(pa.int64())
     order = np.lexsort((integers(offsets), integers(pc.cast(moments, pa.int64())), place))

@@ -35,12 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
-    from numpy.typing import NDArray
-
     from evenlag.kafka.arrow_rows import Problem
     from evenlag.kafka.broker_requests import RequestLimits
     from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
-    from evenlag.lag.arrays import Points
+    from evenlag.lag.arrays import Bools, Int64s, Points
     from evenlag.lag.formula import Behind
     from evenlag.lag.partitions import JoinedPartitions
     from evenlag.policy.cluster_settings import ClusterSettings
@@ -184,7 +182,7 @@ class LiveReader:
         found: ClusterSnapshot,
         joined: JoinedPartitions,
         behind: Behind,
-        is_counted: NDArray[np.bool_],
+        is_counted: Bools,
     ) -> Points:
         """Look up the times of the records where groups continue, those with the largest lag first."""
         now_ms = round(1_000 * found.read_times["end_read_at"].timestamp())
@@ -217,9 +215,7 @@ def _only(client: Any, limits: RequestLimits, inventory: ClusterInventory, group
     )
 
 
-def _largest_group_first(
-    table: pa.Table, rows: NDArray[np.int64], lag: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _largest_group_first(table: pa.Table, rows: Int64s, lag: Int64s) -> Int64s:
     """Order rows by the lag of their group, largest first, then by their own lag."""
     encoded = pc.dictionary_encode(table["group_id"].take(pa.array(rows)).combine_chunks())
     group = np.asarray(encoded.indices.to_numpy(), dtype=np.int64)

@@ -18,10 +18,9 @@ from evenlag.kafka.offsets import leader_calls, partition_keys
 from evenlag.lag.arrays import Points
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from evenlag.kafka.broker_requests import BrokerCalls
     from evenlag.kafka.topic_metadata import Partitions
+    from evenlag.lag.arrays import Bools, Int64s
 
 MAX_LOOKUPS: Final = 10_000
 """How many moments one snapshot looks up; the groups with the largest lag come first."""
@@ -54,14 +53,12 @@ class TimePoints:
         self._names: list[tuple[str, int]] = []
         self._set(np.zeros((3, 0, 0), dtype=np.int64))
 
-    def _set(self, points: NDArray[np.int64]) -> None:
+    def _set(self, points: Int64s) -> None:
         """Set moment, offset and kind of the points: [3, N, points]."""
         self._points = points
         self._at, self._offset, self._kind = points
 
-    def add_ends(
-        self, partitions: Partitions, at_ms: int | NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> None:
+    def add_ends(self, partitions: Partitions, at_ms: int | Int64s, ends: Int64s) -> None:
         """Add the ends of logs that were just read, in ms since the epoch: int64 [N]; -1: not read."""
         names = [
             (partitions.ids[topic], number)
@@ -78,12 +75,7 @@ class TimePoints:
         self._set(np.concatenate([self._points, new[:, :, None]], axis=2))
 
     def search(
-        self,
-        calls: BrokerCalls,
-        partitions: Partitions,
-        row: NDArray[np.int64],
-        position: NDArray[np.int64],
-        now_ms: int,
+        self, calls: BrokerCalls, partitions: Partitions, row: Int64s, position: Int64s, now_ms: int
     ) -> None:
         """Ask the brokers until each position is bracketed narrowly enough, or enough was asked.
 
@@ -108,7 +100,7 @@ class TimePoints:
             for moments in (at, np.where(is_ahead, _UNKNOWN, written_at)):
                 self._add_found(asked, np.where(offset < 0, _UNKNOWN, moments), offset, is_ahead)
 
-    def points(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> Points:
+    def points(self, row: Int64s, position: Int64s) -> Points:
         """Return the points of each position, as :class:`~evenlag.lag.arrays.Points` has them."""
         at = self._at[row]
         order = np.argsort(at, axis=1, kind="stable")
@@ -118,17 +110,17 @@ class TimePoints:
         chosen = row[parent], column
         return Points(len(row), parent, 1_000 * self._at[chosen], self._offset[chosen], upper)
 
-    def _is_upper(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _is_upper(self, row: Int64s, position: Int64s) -> Bools:
         """Which points say nothing about the records after them: bool [K, points]."""
         kind = self._kind[row]
         is_disproved = self._is_disproved(row, position)[:, None] & (kind != _END)
-        is_upper: NDArray[np.bool_] = (kind == _AHEAD) | is_disproved
+        is_upper: Bools = (kind == _AHEAD) | is_disproved
         return is_upper
 
-    def _is_disproved(self, row: NDArray[np.int64], position: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def _is_disproved(self, row: Int64s, position: Int64s) -> Bools:
         """Whether a record up to the position is ahead of the clock: bool [K]."""
         is_ahead = (self._kind[row] == _AHEAD) & (self._at[row] >= 0)
-        disproved: NDArray[np.bool_] = (is_ahead & (self._offset[row] <= position[:, None])).any(axis=1)
+        disproved: Bools = (is_ahead & (self._offset[row] <= position[:, None])).any(axis=1)
         return disproved
 
     def _keep(self, names: list[tuple[str, int]]) -> None:
@@ -139,21 +131,13 @@ class TimePoints:
         self._set(kept)
         self._names = names
 
-    def _add_found(
-        self,
-        rows: NDArray[np.int64],
-        at: NDArray[np.int64],
-        offset: NDArray[np.int64],
-        is_ahead: NDArray[np.bool_],
-    ) -> None:
+    def _add_found(self, rows: Int64s, at: Int64s, offset: Int64s, is_ahead: Bools) -> None:
         """Add a point for some partitions, before the ends of the newest snapshot in the last column."""
         column = np.full((3, len(self._names), 1), _UNKNOWN, dtype=np.int64)
         column[:, rows, 0] = at, offset, np.where(is_ahead, _AHEAD, _RECORD)
         self._set(np.concatenate([self._points[:, :, :-1], column, self._points[:, :, -1:]], axis=2))
 
-    def _bracket(
-        self, row: NDArray[np.int64], position: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def _bracket(self, row: Int64s, position: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
         """Moment and offset of the last point at or below each position, and of the first point above it."""
         at, offset = self._at[row], self._offset[row]
         if not at.shape[1]:
@@ -171,9 +155,7 @@ class TimePoints:
             offset[each, above],
         )
 
-    def _next_moments(
-        self, row: NDArray[np.int64], position: NDArray[np.int64], now_ms: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _next_moments(self, row: Int64s, position: Int64s, now_ms: int) -> tuple[Int64s, Int64s]:
         """Partitions to ask about, and the moment for each: that of its position with the widest bracket."""
         below_at, below, above_at, _ = self._bracket(row, position)
         young = np.where(above_at == _NEVER, 0, now_ms - above_at).clip(min=0).astype(np.float64)
@@ -196,8 +178,8 @@ class TimePoints:
 
 
 def _offsets_at(
-    calls: BrokerCalls, partitions: Partitions, rows: NDArray[np.int64], at_ms: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    calls: BrokerCalls, partitions: Partitions, rows: Int64s, at_ms: Int64s
+) -> tuple[Int64s, Int64s]:
     """First record of each partition that is no older: its offset, and when it was written.
 
     The offset is -1 without an answer, and the largest integer if no record is as young; the time is then -1.

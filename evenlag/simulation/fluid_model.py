@@ -10,8 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from evenlag.lag.arrays import Floats, Int32s, Int64s
     from evenlag.simulation.history import History
     from evenlag.simulation.scenarios import Scenario
 
@@ -33,21 +32,21 @@ class Advanced:
         interval.
     """
 
-    backlog: NDArray[np.float64]
-    processed: NDArray[np.float64]
-    backlog_records_s: NDArray[np.float64]
-    paid_s: NDArray[np.float64]
+    backlog: Floats
+    processed: Floats
+    backlog_records_s: Floats
+    paid_s: Floats
 
 
 def advance(
-    backlog: NDArray[np.float64],
+    backlog: Floats,
     *,
-    arrival: NDArray[np.float64],
-    server: NDArray[np.int64],
-    capacity: NDArray[np.float64],
-    ready_s: NDArray[np.float64],
+    arrival: Floats,
+    server: Int64s,
+    capacity: Floats,
+    ready_s: Floats,
     duration_s: float,
-    owed: NDArray[np.float64] | None = None,
+    owed: Floats | None = None,
 ) -> Advanced:
     """Advance the model over an interval in which arrival rates and owners are constant.
 
@@ -98,14 +97,7 @@ def advance(
     return Advanced(left[back], done[back], area[back], paid[back])
 
 
-def _note_paid(
-    paid: NDArray[np.float64],
-    now: NDArray[np.float64],
-    *,
-    left_due: NDArray[np.float64],
-    rate: NDArray[np.float64],
-    took: NDArray[np.float64],
-) -> None:
+def _note_paid(paid: Floats, now: Floats, *, left_due: Floats, rate: Floats, took: Floats) -> None:
     """Record when rows have processed what they owe, if within this step."""
     is_paid = np.isinf(paid) & (left_due - rate * took <= ROUNDING_RECORDS)
     needs = np.divide(left_due, rate, out=np.zeros_like(left_due), where=rate > 0)
@@ -115,7 +107,7 @@ def _note_paid(
 class _Rows:
     """Rows in order of their servers, as segments."""
 
-    def __init__(self, server: NDArray[np.int64], capacity: NDArray[np.float64]) -> None:
+    def __init__(self, server: Int64s, capacity: Floats) -> None:
         is_first = np.ones(len(server), dtype=np.bool_)
         is_first[1:] = server[1:] != server[:-1]
         self.starts = np.flatnonzero(is_first)
@@ -124,11 +116,11 @@ class _Rows:
         self.capacity = capacity[server[self.starts]]
         self.place = np.arange(len(server)) - self.starts[self.segment]
 
-    def least(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def least(self, values: Floats) -> Floats:
         """The minimum of each segment."""
         return np.asarray(np.minimum.reduceat(values, self.starts))
 
-    def level(self, demand: NDArray[np.float64]) -> NDArray[np.float64]:
+    def level(self, demand: Floats) -> Floats:
         """The water level of each segment: [J'].
 
         With demands in ascending order, ``s_k = (C - sum of the k smallest) / (n - k)`` rises while the k-th
@@ -159,17 +151,17 @@ class Simulated:
         row has processed its backlog of that snapshot; infinite if not within the period.
     """
 
-    backlog: NDArray[np.float64]
-    owner: NDArray[np.int32]
-    processed: NDArray[np.float64]
-    lag_records_s: NDArray[np.float64]
-    drain_s: NDArray[np.float64]
+    backlog: Floats
+    owner: Int32s
+    processed: Floats
+    lag_records_s: Floats
+    drain_s: Floats
 
 
 class _Drain:
     """When each row has processed its backlog of the snapshot with the largest measured lag."""
 
-    def __init__(self, history: History, place: int, backlog: NDArray[np.float64]) -> None:
+    def __init__(self, history: History, place: int, backlog: Floats) -> None:
         self._history = history
         self._from_s = float(history.at_s[place])
         self.owed = backlog.ravel().copy()
@@ -185,7 +177,7 @@ class _Drain:
         self.owed -= advanced.processed
 
 
-def simulate(history: History, scenarios: Sequence[Scenario], capacity: NDArray[np.float64]) -> Simulated:
+def simulate(history: History, scenarios: Sequence[Scenario], capacity: Floats) -> Simulated:
     """Simulate a history under each scenario, with the members' capacities in records per second.
 
     A row starts with the lag of the first snapshot in which it is known; from then on only the model

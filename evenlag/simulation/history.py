@@ -18,7 +18,7 @@ from evenlag.enums import GroupType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class GroupSnapshots:
     groups: [S] members.
     """
 
-    snapshot: NDArray[np.int64]
-    topic: NDArray[np.int64]
-    topic_id: NDArray[np.int64]
-    partition: NDArray[np.int64]
-    lag: NDArray[np.float64]
-    end: NDArray[np.float64]
-    age_s: NDArray[np.float64]
-    owner: NDArray[np.int64]
-    at_s: NDArray[np.float64]
+    snapshot: Int64s
+    topic: Int64s
+    topic_id: Int64s
+    partition: Int64s
+    lag: Floats
+    end: Floats
+    age_s: Floats
+    owner: Int64s
+    at_s: Floats
     topics: tuple[str, ...]
     member_ids: tuple[str, ...]
     groups: tuple[SnapshotMembers, ...]
@@ -74,9 +74,9 @@ class Structure:
     """
 
     group: Group
-    rows: NDArray[np.int64]
-    member: NDArray[np.int64]
-    place: NDArray[np.int32]
+    rows: Int64s
+    member: Int64s
+    place: Int32s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,16 +96,16 @@ class History:
     structure, structures: int64 [S], index into the structures; -1 without members.
     """
 
-    at_s: NDArray[np.float64]
-    live: NDArray[np.bool_]
-    lag: NDArray[np.float64]
-    arrived: NDArray[np.float64]
-    age_s: NDArray[np.float64]
-    first_end: NDArray[np.int64]
-    owner: NDArray[np.int32]
+    at_s: Floats
+    live: Bools
+    lag: Floats
+    arrived: Floats
+    age_s: Floats
+    first_end: Int64s
+    owner: Int32s
     member_keys: tuple[str, ...]
     instance_ids: tuple[str | None, ...]
-    structure: NDArray[np.int64]
+    structure: Int64s
     structures: tuple[Structure, ...]
     groups: tuple[SnapshotMembers, ...]
 
@@ -115,17 +115,17 @@ class History:
         return len(self.at_s)
 
     @property
-    def interval_s(self) -> NDArray[np.float64]:
+    def interval_s(self) -> Floats:
         """[S - 1] lengths of the intervals."""
         return np.diff(self.at_s)
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def known(self) -> Bools:
         """Where the row exists and its lag is measured: bool [S, P]."""
         return self.live & np.isfinite(self.lag)
 
     @property
-    def begun(self) -> NDArray[np.bool_]:
+    def begun(self) -> Bools:
         """Where the row exists and its lag has been measured, so it is simulated: bool [S, P]."""
         return self.live & np.logical_or.accumulate(self.known, axis=0)
 
@@ -169,7 +169,7 @@ def build_history(snapshots: GroupSnapshots) -> History:
     )
 
 
-def _number_lifetimes(snapshots: GroupSnapshots) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+def _number_lifetimes(snapshots: GroupSnapshots) -> tuple[Int64s, Int64s, int]:
     """Number partition lifetimes by topic, partition, topic id and time: row of each, topic of each row."""
     by_name = sorted(range(len(snapshots.topics)), key=lambda index: utf16_key(snapshots.topics[index]))
     rank = np.empty(len(by_name), dtype=np.int64)
@@ -186,7 +186,7 @@ def _number_lifetimes(snapshots: GroupSnapshots) -> tuple[NDArray[np.int64], NDA
     return row_of, snapshots.topic[order][begins], int(begins.sum())
 
 
-def _member_keys(snapshots: GroupSnapshots) -> tuple[list[str], list[str | None], NDArray[np.int32]]:
+def _member_keys(snapshots: GroupSnapshots) -> tuple[list[str], list[str | None], Int32s]:
     """Keys of members, and the key of each member id; -1 for an id that is in no snapshot."""
     instance_of = {
         member: instance for snapshot in snapshots.groups for member, instance, _ in snapshot.members
@@ -206,16 +206,14 @@ def _member_keys(snapshots: GroupSnapshots) -> tuple[list[str], list[str | None]
     return list(keys), instances, key_of
 
 
-def _last_shown(hidden: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _last_shown(hidden: Bools) -> Int64s:
     """For each snapshot the newest one up to it with known owners; itself if there is none."""
     places = np.arange(len(hidden))
     shown = np.maximum.accumulate(np.where(hidden, -1, places))
     return np.where(shown < 0, places, shown)
 
 
-def _arrivals(
-    end: NDArray[np.float64], live: NDArray[np.bool_], at_s: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _arrivals(end: Floats, live: Bools, at_s: Floats) -> Floats:
     """Records that arrived between snapshots: [S - 1, P]; unknown ends are interpolated linearly."""
     num_snapshots, num_rows = end.shape
     places = np.arange(num_snapshots)[:, None]
@@ -237,12 +235,8 @@ def _arrivals(
 
 
 def _structures(
-    snapshots: GroupSnapshots,
-    keys: Sequence[str],
-    live: NDArray[np.bool_],
-    row_topic: NDArray[np.int64],
-    hidden: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], tuple[Structure, ...]]:
+    snapshots: GroupSnapshots, keys: Sequence[str], live: Bools, row_topic: Int64s, hidden: Bools
+) -> tuple[Int64s, tuple[Structure, ...]]:
     """Group the snapshots by members, subscriptions and partitions."""
     index_of_key = {key: index for index, key in enumerate(keys)}
     shown = _last_shown(hidden)
@@ -276,8 +270,8 @@ def _structure(
     snapshots: GroupSnapshots,
     members_by_key: dict[str, tuple[str, str | None, tuple[str, ...]]],
     index_of_key: dict[str, int],
-    rows: NDArray[np.int64],
-    row_topic: NDArray[np.int64],
+    rows: Int64s,
+    row_topic: Int64s,
 ) -> Structure:
     ordered = sorted(members_by_key.items(), key=lambda item: utf16_key(item[1][0]))
     topic_of_row = row_topic[rows]
@@ -307,8 +301,8 @@ def _structure(
 
 
 def read_snapshots(
-    lag: pa.Table, members: pa.Table, snapshot_ids: Sequence[str], at_s: NDArray[np.float64]
-) -> tuple[GroupSnapshots, NDArray[np.int64]]:
+    lag: pa.Table, members: pa.Table, snapshot_ids: Sequence[str], at_s: Floats
+) -> tuple[GroupSnapshots, Int64s]:
     """Convert a group's rows of ``lag`` and ``members`` to columns; all snapshots of the period are given."""
     ids = pa.array(snapshot_ids, pa.string())
     lag_snapshot, member_snapshot = (_indexes_in(rows["snapshot_id"], ids) for rows in (lag, members))
@@ -341,21 +335,19 @@ def _sorted_distinct(values: pa.Array) -> pa.Array:
     return pc.unique(values).drop_null().sort()
 
 
-def _indexes_in(values: pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64]:
+def _indexes_in(values: pa.ChunkedArray, among: pa.Array) -> Int64s:
     """Index of each value in another array; -1 where it is null or missing."""
     found = pc.fill_null(pc.index_in(values.combine_chunks(), value_set=among), -1)
-    places: NDArray[np.int64] = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    places: Int64s = found.to_numpy(zero_copy_only=False).astype(np.int64)
     return places
 
 
-def _floats(values: pa.ChunkedArray) -> NDArray[np.float64]:
-    numbers: NDArray[np.float64] = values.cast(pa.float64()).to_numpy()
+def _floats(values: pa.ChunkedArray) -> Floats:
+    numbers: Floats = values.cast(pa.float64()).to_numpy()
     return numbers
 
 
-def _members_by_snapshot(
-    members: pa.Table, place: NDArray[np.int64], num_snapshots: int
-) -> list[SnapshotMembers]:
+def _members_by_snapshot(members: pa.Table, place: Int64s, num_snapshots: int) -> list[SnapshotMembers]:
     """The members of each snapshot: a loop over members, not over partitions."""
     rows: list[list[dict[str, Any]]] = [[] for _ in range(num_snapshots)]
     for where, row in zip(place.tolist(), members.to_pylist(), strict=True):
@@ -398,11 +390,11 @@ class Capacities:
     is_observed: bool [M]: measured while the member was busy; otherwise assumed.
     """
 
-    records_per_s: NDArray[np.float64]
-    is_observed: NDArray[np.bool_]
+    records_per_s: Floats
+    is_observed: Bools
 
 
-def estimate_capacities(history: History, relative: NDArray[np.float64] | None = None) -> Capacities:
+def estimate_capacities(history: History, relative: Floats | None = None) -> Capacities:
     """Estimate the capacity of each member over a period.
 
     A member is busy in an interval if it owns the same partitions at both ends and if its backlog at both
@@ -437,16 +429,14 @@ def estimate_capacities(history: History, relative: NDArray[np.float64] | None =
     return Capacities(np.nan_to_num(capacity, nan=0.0), is_observed)
 
 
-def sum_by_member(
-    owner: NDArray[np.int32], chosen: NDArray[np.bool_], values: NDArray[np.float64] | None, num_members: int
-) -> NDArray[np.float64]:
+def sum_by_member(owner: Int32s, chosen: Bools, values: Floats | None, num_members: int) -> Floats:
     """Sum the chosen values [R, P] by their owners, or count them: [R, M]."""
     cell = (np.arange(len(owner))[:, None] * num_members + owner)[chosen]
     summed = np.bincount(cell, None if values is None else values[chosen], len(owner) * num_members)
     return summed.reshape(len(owner), num_members).astype(np.float64)
 
 
-def _member_rates(history: History) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _member_rates(history: History) -> tuple[Floats, Bools]:
     """Rates of members by interval, of the partitions with known lag, and whether they were busy: [S - 1, M].
 
     NaN where none is known; busy only where all are.

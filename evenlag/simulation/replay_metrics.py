@@ -11,8 +11,7 @@ from evenlag.simulation.fluid_model import ROUNDING_RECORDS
 from evenlag.simulation.history import BUSY_BACKLOG_S, sum_by_member
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from evenlag.lag.arrays import Floats, Int64s
     from evenlag.simulation.fluid_model import Simulated
     from evenlag.simulation.history import History
 
@@ -34,13 +33,13 @@ class ScenarioMetrics:
         the period ends before.
     """
 
-    lag: NDArray[np.float64]
-    max_member_lag: NDArray[np.float64]
-    time_lag_ms: NDArray[np.float64]
-    mean_lag: NDArray[np.float64]
-    p95_time_lag_ms: NDArray[np.float64]
+    lag: Floats
+    max_member_lag: Floats
+    time_lag_ms: Floats
+    mean_lag: Floats
+    p95_time_lag_ms: Floats
     drain_place: int
-    drain_time_ms: NDArray[np.float64]
+    drain_time_ms: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics
     )
 
 
-def time_weights_s(history: History) -> NDArray[np.float64]:
+def time_weights_s(history: History) -> Floats:
     """Seconds that each partition counts for in each snapshot: [S, P].
 
     Half of the interval before it and half of the one after it, each only if the row is simulated at both
@@ -96,7 +95,7 @@ def time_weights_s(history: History) -> NDArray[np.float64]:
     return weights
 
 
-def p95_over_time(age_ms: NDArray[np.float64], weights_s: NDArray[np.float64]) -> NDArray[np.float64]:
+def p95_over_time(age_ms: Floats, weights_s: Floats) -> Floats:
     """Compute the lowest age that is not exceeded for 95 % of the partitions' time; weights are not all 0."""
     counts = weights_s > 0
     weight = weights_s[counts]
@@ -108,7 +107,7 @@ def p95_over_time(age_ms: NDArray[np.float64], weights_s: NDArray[np.float64]) -
     return np.asarray(np.take_along_axis(ages, order, axis=1)[np.arange(len(ages)), place])
 
 
-def time_lags_s(history: History, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+def time_lags_s(history: History, backlog: Floats) -> Floats:
     """Compute the age of the oldest unprocessed record.
 
     The k-th record of a row arrived when its arrivals, linear between snapshots, passed k. Records before the
@@ -135,7 +134,7 @@ def time_lags_s(history: History, backlog: NDArray[np.float64]) -> NDArray[np.fl
     return np.where(backlog > ROUNDING_RECORDS, age, 0.0)
 
 
-def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _arrival_curves(history: History) -> tuple[Floats, Floats]:
     """Arrived records, and when they arrived: [S + 1, P] each, from before the first end offset on.
 
     Position 0 is the end offset at the row's first measured lag; earlier arrivals of the period are on the
@@ -157,9 +156,7 @@ def _arrival_curves(history: History) -> tuple[NDArray[np.float64], NDArray[np.f
     return np.concatenate([base[None], position]), np.concatenate([base_s[None], moment])
 
 
-def _beginnings(
-    history: History,
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+def _beginnings(history: History) -> tuple[Floats, Int64s, Floats]:
     """The first measured lag of each row, its snapshot, and its time lag (NaN: unknown): [P] each."""
     known = history.known
     first, columns = known.argmax(axis=0), np.arange(known.shape[1])
@@ -177,7 +174,7 @@ def count_unknown_ages(history: History) -> int:
     return int((is_older & np.isnan(age_s)).sum())
 
 
-def model_error(history: History, backlog: NDArray[np.float64]) -> ModelError:
+def model_error(history: History, backlog: Floats) -> ModelError:
     """Compare the observed scenario's simulation [S, P] with the measured lag."""
     known = history.known
     is_known = known[1:].any(axis=1)

@@ -21,9 +21,8 @@ from evenlag.policy.portable_settings import plain_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from numpy.typing import NDArray
-
     from assignor_core.group import Group
+    from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
     from evenlag.policy.candidates import Candidate, CandidateSettings
     from evenlag.policy.settings import Pauses
     from evenlag.simulation.history import History, Structure
@@ -51,9 +50,9 @@ class SimulatedPlan(Mapping[str, Any]):
     """Inputs of the gates for one simulated plan, int32 [P]; each is computed when a gate reads it."""
 
     group: Group
-    target: NDArray[np.int32]
-    load: NDArray[np.float64]
-    capacity: NDArray[np.float64]
+    target: Int32s
+    load: Floats
+    capacity: Floats
 
     def __getitem__(self, name: str) -> Any:
         return PLAN_INPUTS[name](self)
@@ -65,7 +64,7 @@ class SimulatedPlan(Mapping[str, Any]):
         return len(PLAN_INPUTS)
 
 
-def _counts(plan: SimulatedPlan) -> NDArray[np.int64]:
+def _counts(plan: SimulatedPlan) -> Int64s:
     """Planned partitions by member."""
     return np.bincount(plan.target[plan.target >= 0], minlength=plan.group.num_members)
 
@@ -102,9 +101,9 @@ class Scenario(Protocol):
 
     name: str
     counts: Counts
-    owner: NDArray[np.int32]
+    owner: Int32s
 
-    def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+    def step(self, place: int, backlog: Floats) -> Floats:
         """Process a snapshot and set `owner` [P]; return for how many seconds each row pauses [P]."""
 
 
@@ -113,9 +112,7 @@ def protocol_of(assignor: str | None) -> str:
     return COOPERATIVE if assignor in _COOPERATIVE_NAMES else EAGER
 
 
-def pause_s(
-    protocol: str, changed: NDArray[np.bool_], held: NDArray[np.bool_], pauses: Pauses
-) -> NDArray[np.float64]:
+def pause_s(protocol: str, changed: Bools, held: Bools, pauses: Pauses) -> Floats:
     """Return how long each row pauses in a rebalance: [P] seconds."""
     if protocol == EAGER:
         return np.where(held, pauses.eager_s, 0.0)
@@ -130,12 +127,12 @@ class ObservedScenario:
     pauses: Pauses
     name: str = OBSERVED
     counts: Counts = field(default_factory=Counts)
-    owner: NDArray[np.int32] = field(init=False)
+    owner: Int32s = field(init=False)
 
     def __post_init__(self) -> None:
         self.owner = self.history.owner[0]
 
-    def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+    def step(self, place: int, backlog: Floats) -> Floats:
         """Process a snapshot; see :class:`Scenario`."""
         history = self.history
         before, self.owner = self.owner, history.owner[place]
@@ -172,7 +169,7 @@ class CandidateScenario:
     policy: Candidate
     settings: CandidateSettings
     counts: Counts = field(default_factory=Counts)
-    owner: NDArray[np.int32] = field(init=False)
+    owner: Int32s = field(init=False)
     name: str = field(init=False)
     protocol: str = field(init=False)
     _structure: int = -2
@@ -185,7 +182,7 @@ class CandidateScenario:
         self.protocol = protocol_of(self.policy.assignor)
         self._planner = Planner(self.policy, self.settings)
 
-    def step(self, place: int, backlog: NDArray[np.float64]) -> NDArray[np.float64]:
+    def step(self, place: int, backlog: Floats) -> Floats:
         """Process a snapshot; see :class:`Scenario`."""
         number = int(self.history.structure[place])
         is_first, is_forced = self._structure == -2, number != self._structure  # noqa: PLR2004 - not yet asked
@@ -220,9 +217,7 @@ class CandidateScenario:
         since_s = float(self.history.at_s[place]) - self._asked_at_s
         return self.policy.uses_lag and is_shown and self._planner.may_plan(since_s)
 
-    def _plan(
-        self, place: int, structure: Structure, backlog: NDArray[np.float64]
-    ) -> tuple[Group, NDArray[np.int32]]:
+    def _plan(self, place: int, structure: Structure, backlog: Floats) -> tuple[Group, Int32s]:
         history, rows = self.history, structure.rows
         owner = structure.place[self.owner[rows]]
         lag = np.rint(backlog[rows]).astype(np.int64)
@@ -250,14 +245,12 @@ class Planner:
         self._policy = policy
         self._settings = settings
         self._values: dict[str, Any] = plain_values(settings.rule)
-        self._loads: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        self._loads: tuple[Floats, Floats] | None = None
         # A candidate that does not plan by lag returns the same target for the same owners.
-        self._capacities: dict[tuple[str | None, ...], NDArray[np.float64]] = {}
-        self._known: dict[tuple[int, bytes, bytes], NDArray[np.int32]] = {}
+        self._capacities: dict[tuple[str | None, ...], Floats] = {}
+        self._known: dict[tuple[int, bytes, bytes], Int32s] = {}
 
-    def target(
-        self, group: Group, rate: NDArray[np.float64], is_unknown: NDArray[np.bool_]
-    ) -> NDArray[np.int32]:
+    def target(self, group: Group, rate: Floats, is_unknown: Bools) -> Int32s:
         """Return the target, int32 [P]: -1 for none; of `rate` NaN is unknown."""
         rule = self._settings.rule
         if rule.load is not Load.LAG:
@@ -275,7 +268,7 @@ class Planner:
             self._known[key] = target
         return target
 
-    def _capacity(self, group: Group) -> NDArray[np.float64]:
+    def _capacity(self, group: Group) -> Floats:
         if group.instance_ids not in self._capacities:
             of_each = [self._settings.rule.capacity_of(instance) for instance in group.instance_ids]
             self._capacities[group.instance_ids] = np.array(of_each)
@@ -285,7 +278,7 @@ class Planner:
         """Return whether the gates allow a plan this many seconds after the last one; NaN: there was none."""
         return may_plan(self._values, since_last_hint_s)
 
-    def passes_gates(self, group: Group, target: NDArray[np.int32]) -> bool:
+    def passes_gates(self, group: Group, target: Int32s) -> bool:
         """Return whether the newest result of :meth:`target` passes the gates."""
         return self._loads is not None and passes_gates(
             self._values, SimulatedPlan(group, target, *self._loads)

@@ -26,9 +26,8 @@ from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario, Pl
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
     from assignor_core.group import Group
+    from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
     from evenlag.policy.candidates import Candidate
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Pauses
@@ -47,31 +46,26 @@ class SnapshotScores:
     snapshots.
     """
 
-    unassigned: NDArray[np.int64]
-    moves: NDArray[np.int64]
-    min_count: NDArray[np.int64]
-    max_count: NDArray[np.int64]
-    count_gap: NDArray[np.int64]
-    balance_score: NDArray[np.int64]
-    max_lag: NDArray[np.float64]
-    mean_lag: NDArray[np.float64]
-    skew: NDArray[np.float64]
-    bound: NDArray[np.float64]
-    optimality_gap: NDArray[np.float64]
-    gain: NDArray[np.float64]
+    unassigned: Int64s
+    moves: Int64s
+    min_count: Int64s
+    max_count: Int64s
+    count_gap: Int64s
+    balance_score: Int64s
+    max_lag: Floats
+    mean_lag: Floats
+    skew: Floats
+    bound: Floats
+    optimality_gap: Floats
+    gain: Floats
 
-    def without(self, is_unknown: NDArray[np.bool_]) -> SnapshotScores:
+    def without(self, is_unknown: Bools) -> SnapshotScores:
         """Return the scores with NaN for what has no lower bound, where some lag is unknown: bool [R]."""
         names = ("mean_lag", "skew", "optimality_gap", "gain")
         return replace(self, **{name: np.where(is_unknown, np.nan, getattr(self, name)) for name in names})
 
 
-def score_snapshots(
-    group: Group,
-    lag: NDArray[np.float64],
-    before: NDArray[np.int32],
-    after: NDArray[np.int32],
-) -> SnapshotScores:
+def score_snapshots(group: Group, lag: Floats, before: Int32s, after: Int32s) -> SnapshotScores:
     """Score assignments in R snapshots, by lag [R, P] and by owners before and after, int32 [R, P]."""
     num_snapshots, num_members = len(lag), group.num_members
     by_member = partial(sum_by_member, num_members=num_members)
@@ -97,7 +91,7 @@ def score_snapshots(
     )
 
 
-def lag_bound(group: Group, lag: NDArray[np.float64]) -> NDArray[np.float64]:
+def lag_bound(group: Group, lag: Floats) -> Floats:
     """Return a lower bound of the largest member lag over all assignments: [R] records.
 
     The maximum of: the lag of one partition; the lag that only a set of members subscribes to, divided by
@@ -118,7 +112,7 @@ def lag_bound(group: Group, lag: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.maximum(np.maximum(shares.max(axis=1), by_all), single))
 
 
-def _count_gaps(group: Group, owner: NDArray[np.int32], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _count_gaps(group: Group, owner: Int32s, counts: Int64s) -> Int64s:
     """As :func:`assignor_core.verify.largest_count_gap`, by partition classes: [R]."""
     classes = classes_of(group)
     num_snapshots, num_members = counts.shape
@@ -159,9 +153,9 @@ class ScoredSnapshots:
     """
 
     contender: Contender
-    places: NDArray[np.int64]
+    places: Int64s
     group_size: tuple[int, int] | None = None
-    unknown: NDArray[np.int64] | None = None
+    unknown: Int64s | None = None
     scores: SnapshotScores | None = None
     reason: str | None = None
 
@@ -190,15 +184,13 @@ def score_group(
                 yield _score(history, structure, places, contender)
 
 
-def _score(
-    history: History, structure: Structure, places: NDArray[np.int64], contender: Contender
-) -> ScoredSnapshots:
+def _score(history: History, structure: Structure, places: Int64s, contender: Contender) -> ScoredSnapshots:
     group, rows = structure.group, structure.rows
     size = _size(structure)
     if not group.num_partitions:
         return ScoredSnapshots(contender, places, size, reason=_NO_ROWS)
     measured = history.lag[np.ix_(places, rows)]
-    is_unknown: NDArray[np.bool_] = np.isnan(measured)
+    is_unknown: Bools = np.isnan(measured)
     lag = np.where(is_unknown, 0.0, measured)
     owner = structure.place[history.owner[np.ix_(places, rows)]]
     after = owner
@@ -223,13 +215,11 @@ def _size(structure: Structure) -> tuple[int, int]:
     return structure.group.num_members, structure.group.num_partitions
 
 
-def _rates_before(
-    history: History, places: NDArray[np.int64], rows: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def _rates_before(history: History, places: Int64s, rows: Int64s) -> Floats:
     """Arrivals in the interval before each snapshot, in records per second; NaN at the first: [R, P]."""
     rates = np.full(history.live.shape, np.nan)
     rates[1:] = history.arrived / history.interval_s[:, None]
-    found: NDArray[np.float64] = rates[np.ix_(places, rows)]
+    found: Floats = rates[np.ix_(places, rows)]
     return found
 
 
@@ -339,7 +329,7 @@ def _of_scenario(
     }
 
 
-def _whole(values: NDArray[np.float64]) -> list[int]:
+def _whole(values: Floats) -> list[int]:
     whole: list[int] = np.rint(values).astype(np.int64).tolist()
     return whole
 

@@ -63,15 +63,15 @@ imports()
     "one_task.py": '''"""The airflow dag of the checkout, with observe and decide in one task."""
 from airflow.sdk import dag
 from evenlag.airflow.tasks import publish, report
-from evenlag.airflow.dags import read_dag_policy
 from evenlag.airflow.spark_task import spark_step
+from evenlag.policy.loader import find_policy_path, read_policy
 
 @dag(dag_id="one_task", schedule=None, catchup=False)
 def one_task():
-    policy = read_dag_policy()
-    (cluster,) = policy.clusters
-    both = spark_step("observe", "decide", config=policy.path, cluster=cluster)
-    both >> [publish(str(policy.path), cluster), report(str(policy.path), cluster)]
+    path = find_policy_path().absolute()
+    (cluster,) = read_policy(path).policy.clusters
+    both = spark_step("observe", "decide", config=path, cluster=cluster)
+    both >> [publish(str(path), cluster), report(str(path), cluster)]
 
 one_task()
 ''',
