@@ -14,7 +14,7 @@ from airflow.sdk import DAG, Param, TriggerRule
 
 from evenlag.airflow import tasks
 from evenlag.airflow.compat import CronDataIntervalTimetable, CronTriggerTimetable, run_types
-from evenlag.airflow.lineage import with_lineage, with_lineage_of_run
+from evenlag.airflow.lineage import with_lineage
 from evenlag.airflow.spark_task import (
     COMPARE_TIMEOUT,
     DAY,
@@ -310,7 +310,7 @@ def _plan_approval(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
             config, _prepared("slot"), options.dag_prefix
         )
         for each, step in ((prepared, "ask"), (approve, "answer"), (published, "publish")):
-            with_lineage_of_run(each, step, config)
+            with_lineage(each, step, config, is_of_run=True)
         prepared >> approve >> published
     yield made
 

@@ -14,7 +14,7 @@ from evenlag.lake.tables import TABLES
 from evenlag.policy.loader import read_policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from evenlag.lake.tables import Table
     from evenlag.policy.cluster_settings import ClusterSettings
@@ -111,10 +111,7 @@ def topic_dataset(cluster: ClusterSettings, topic: str) -> Dataset:
 def step_datasets(
     step: str | Sequence[str], config: str, cluster: str | None
 ) -> tuple[list[Dataset], list[Dataset]]:
-    """Return the inputs and outputs of a step, or of the steps of one task.
-
-    Without a cluster the step is one of the whole lake, which has no topics.
-    """
+    """Return the inputs and outputs of steps of one task; a step of the whole lake has no cluster."""
     policy = read_policy(config).policy
 
     def named(name: str) -> Dataset:
@@ -129,32 +126,27 @@ def step_datasets(
     return [named(name) for name in inputs], [named(name) for name in outputs]
 
 
-def operator_lineage(step: str | Sequence[str], config: str, cluster: str | None) -> Any:
-    """Return the inputs and outputs of a step as the provider's ``OperatorLineage``, with the columns."""
-    from airflow.providers.openlineage.extractors import OperatorLineage
+def with_lineage(
+    task: Any,
+    step: str | Sequence[str],
+    config: str,
+    cluster: str | None = None,
+    *,
+    is_of_run: bool = False,
+) -> None:
+    """Add inputs and outputs, with their columns, to a task of a cluster, or of the run's ``cluster``."""
 
-    inputs, outputs = step_datasets(step, config, cluster)
-    return OperatorLineage(inputs=list(map(_openlineage, inputs)), outputs=list(map(_openlineage, outputs)))
+    def lineage(task_instance: Any) -> Any:
+        from airflow.providers.openlineage.extractors import OperatorLineage
 
+        name = task_instance.get_template_context()["params"]["cluster"] if is_of_run else cluster
+        inputs, outputs = step_datasets(step, config, name)
+        return OperatorLineage(
+            inputs=list(map(_openlineage, inputs)), outputs=list(map(_openlineage, outputs))
+        )
 
-def with_lineage(task: Any, step: str | Sequence[str], config: str, cluster: str | None) -> None:
-    """Add lineage to a task."""
-    _answer_by(task, lambda _task_instance: operator_lineage(step, config, cluster))
-
-
-def with_lineage_of_run(task: Any, step: str, config: str) -> None:
-    """Add lineage to a task of a DAG whose runs have the parameter ``cluster``."""
-
-    def of_run(task_instance: Any) -> Any:
-        return operator_lineage(step, config, task_instance.get_template_context()["params"]["cluster"])
-
-    _answer_by(task, of_run)
-
-
-def _answer_by(task: Any, answer: Callable[[Any], Any]) -> None:
     # Calling a decorated function returns its future result; the operator is an attribute of it.
-    operator = getattr(task, "operator", task)
-    vars(operator)["get_openlineage_facets_on_complete"] = answer
+    vars(getattr(task, "operator", task))["get_openlineage_facets_on_complete"] = lineage
 
 
 def _openlineage(dataset: Dataset) -> Any:

@@ -99,7 +99,7 @@ def explain(
     """Show which rule applies to a group and why, and where each of its settings comes from."""
     from dataclasses import asdict
 
-    from evenlag.policy.explain import explain_group
+    from evenlag.policy.loader import explain_group
 
     loaded = find_policy(config)
     if loaded is None:

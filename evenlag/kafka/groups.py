@@ -52,10 +52,7 @@ class GroupListing:
 def list_groups(
     calls: BrokerCalls, brokers: Collection[int] | None = None
 ) -> tuple[dict[str, GroupListing], dict[int, str]]:
-    """List the groups of all brokers, of every type and protocol type.
-
-    Returns them by id, and the errors of brokers that could not list theirs.
-    """
+    """List the groups of all brokers, of every type, and the errors of brokers that did not list theirs."""
     from kafka.protocol.admin import ListGroupsRequest
 
     groups: dict[str, GroupListing] = {}

@@ -129,10 +129,7 @@ def _ask_by_name(calls: BrokerCalls, names: Sequence[str]) -> list[Answer]:
 
 
 def leaders_of(partitions: Partitions, rows: Int64s, found: Mapping[str, Any]) -> Int32s:
-    """Return the leaders of rows by newer metadata; of a topic that is not in it, as before.
-
-    -1: none; -2: none, and no replica is online.
-    """
+    """Return the leaders of rows by newer metadata, or as before: -1: none; -2: and no replica is online."""
     leaders = partitions.leader[rows]
     for which in np.unique(partitions.topic[rows]).tolist():
         topic = found.get(partitions.names[which])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import os
 import re
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from evenlag.errors import PolicyError
 from evenlag.policy.cluster_settings import HMAC_KEYS, ClusterSettings
+from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS
 from evenlag.policy.secrets import SecretRef
 from evenlag.policy.setting_types import KAFKA_SETTING_KINDS
@@ -27,6 +29,7 @@ from evenlag.policy.yaml_reader import dump_yaml, read_mapping, read_text, read_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from evenlag.policy.group_settings import GroupRule
 
 POLICY_VARIABLE: Final = "EVENLAG_CONFIG"
 KAFKA_VARIABLE_PREFIX: Final = "EVENLAG_KAFKA_"
@@ -148,10 +151,7 @@ def parse_recorded(text: str) -> Policy:
 
 
 def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the Kafka settings of ``EVENLAG_KAFKA_<SETTING>`` variables, for use without a policy file.
-
-    A secret stays a reference to its variable.
-    """
+    """Return the Kafka settings of ``EVENLAG_KAFKA_<SETTING>``, of a secret the reference to its variable."""
     from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS, check_kafka_settings
 
     environ = os.environ if environ is None else environ
@@ -199,10 +199,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
 
 
 def locate(tree: yaml.Node | None, location: Sequence[str | int]) -> tuple[str, int]:
-    """Follow a location as far as the YAML tree contains it; pydantic adds parts of its own to unions.
-
-    Returns the path, joined by dots, and its line.
-    """
+    """Follow a location as far as the YAML tree has it, without pydantic's own parts: path and line."""
     node, path = tree, []
     line = tree.start_mark.line + 1 if tree is not None else 1
     for part in location:
@@ -333,10 +330,7 @@ def apply_overrides(content: dict[str, Any], overrides: list[Override]) -> None:
 
 
 def describe_overrides(overrides: list[Override]) -> str:
-    """Format the overrides as YAML comments, which the lake stores with the file's text.
-
-    ``EVENLAG_LAKE`` is left out: it names the lake that stores the text.
-    """
+    """Format overrides as YAML comments, which the lake stores with the text; without ``EVENLAG_LAKE``."""
     lines = [
         f"# {override.variable} gives {'.'.join(override.path)}: {_on_one_line(override.value)}"
         for override in overrides
@@ -393,3 +387,93 @@ def _cluster_named(content: Mapping[str, Any], variable: str, name: str) -> str:
         f"the variable {variable} names a cluster that the policy does not have; it has: "
         + ", ".join(f"{cluster} ({known_name})" for cluster, known_name in known.items())
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting in effect: its name (``gates.cooldown_s``), value and source."""
+
+    name: str
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The settings in effect for a group, in the order of the model, and the rule that gives them.
+
+    Number, line and ``match`` are None if the defaults apply; `passed_over` has (number, match, reason) of
+    each earlier rule.
+    """
+
+    rule_number: int | None
+    rule_line: int | None
+    match: str | None
+    passed_over: tuple[tuple[int, str, str], ...]
+    settings: tuple[Setting, ...]
+
+
+def explain_group(loaded: LoadedPolicy, cluster: str, group_id: str) -> Explanation:
+    """Explain which settings are in effect for a group, and why."""
+    policy = loaded.policy
+    passed_over: list[tuple[int, str, str]] = []
+    for number, rule in enumerate(policy.groups, 1):
+        if rule.matches(cluster, group_id):
+            line = loaded.line_of("groups", number - 1)
+            return Explanation(
+                number,
+                line,
+                rule.match,
+                tuple(passed_over),
+                _settings(loaded, cluster, group_id, rule, number),
+            )
+        passed_over.append((number, rule.match, _why_not(rule, cluster, group_id)))
+    return Explanation(None, None, None, tuple(passed_over), _settings(loaded, cluster, group_id, None, 0))
+
+
+def _why_not(rule: GroupRule, cluster: str, group_id: str) -> str:
+    if rule.clusters is not None and cluster not in rule.clusters:
+        return f"holds on {', '.join(rule.clusters)} only"
+    kind = "expression" if rule.match.startswith("/") and rule.match.endswith("/") else "pattern"
+    return f"{group_id} does not fit the {kind}"
+
+
+def _settings(
+    loaded: LoadedPolicy, cluster: str, group_id: str, rule: GroupRule | None, number: int
+) -> tuple[Setting, ...]:
+    holding = loaded.policy.group_settings(cluster, group_id)
+    found = []
+    for path, value in _leaves(holding):
+        line = loaded.line_of("groups", number - 1, *path) if rule is not None else None
+        source = "default" if line is None else f"rule {number}, line {line}"
+        found.append(Setting(".".join(path), value, source))
+    own = (rule or GroupSettings()).mode
+    if own is not holding.mode:
+        where = loaded.variable_of("max_mode") or f"line {loaded.line_of('max_mode')}"
+        source = f"max_mode ({where}) allows no {own.value}"
+        found = [Setting(s.name, s.value, source) if s.name == "mode" else s for s in found]
+    return (*found, _approvers(loaded, cluster, rule, number))
+
+
+def _approvers(loaded: LoadedPolicy, cluster: str, rule: GroupRule | None, number: int) -> Setting:
+    settings = loaded.policy.clusters.get(cluster)
+    if rule is not None and rule.approvers is not None:
+        line = loaded.line_of("groups", number - 1, "approvers")
+        return Setting("approvers", list(rule.approvers), f"rule {number}, line {line}")
+    if settings is None or settings.approvers is None:
+        return Setting("approvers", None, "default")
+    path = ("clusters", cluster, "approvers")
+    where = loaded.variable_of(*path) or f"line {loaded.line_of(*path)}"
+    return Setting("approvers", list(settings.approvers), f"cluster {cluster}, {where}")
+
+
+def _leaves(settings: GroupSettings) -> list[tuple[tuple[str, ...], Any]]:
+    """Settings by path, with those of ``gates`` and ``back_off`` one by one."""
+    plain = json.loads(settings.model_dump_json())
+    leaves: list[tuple[tuple[str, ...], Any]] = []
+    for name in GroupSettings.model_fields:
+        if isinstance(plain[name], dict):
+            leaves += [((name, key), value) for key, value in plain[name].items()]
+        else:
+            leaves.append(((name,), plain[name]))
+    return leaves

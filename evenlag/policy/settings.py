@@ -196,10 +196,7 @@ class StorageSettings(SettingsModel):
         return self
 
     def variables(self) -> dict[str, str]:
-        """Return the variables by which Spark and deltalake take these settings.
-
-        A secret that does not exist here is left out: a scheduler reads the policy, too, and no table.
-        """
+        """Return the variables by which Spark and deltalake take these settings; secrets if they exist here."""
         found = {}
         if self.region is not None:
             found["AWS_REGION"] = self.region

@@ -9,9 +9,8 @@ from typer.testing import CliRunner
 
 from assignor_core.objective import Load
 from evenlag.cli.app import app
-from evenlag.policy.explain import explain_group
 from evenlag.policy.group_settings import GroupSettings
-from evenlag.policy.loader import parse_policy
+from evenlag.policy.loader import explain_group, parse_policy
 from tests.evenlag.policy.test_loader import POLICY
 
 if TYPE_CHECKING:
