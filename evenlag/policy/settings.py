@@ -196,7 +196,7 @@ class StorageSettings(SettingsModel):
         return self
 
     def variables(self) -> dict[str, str]:
-        """Return the variables by which Spark and deltalake take these settings; secrets if they exist here."""
+        """Return these settings as variables of Spark and deltalake; a secret that is not here is left out."""
         found = {}
         if self.region is not None:
             found["AWS_REGION"] = self.region
