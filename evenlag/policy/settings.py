@@ -196,7 +196,7 @@ class StorageSettings(SettingsModel):
         return self
 
     def variables(self) -> dict[str, str]:
-        """Return these settings as variables of Spark and deltalake; a secret that is not here is left out."""
+        """Return these settings as variables of Spark and deltalake, without secrets that are not here."""
         found = {}
         if self.region is not None:
             found["AWS_REGION"] = self.region
