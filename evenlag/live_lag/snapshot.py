@@ -29,7 +29,6 @@ from evenlag.lag.arrays import integers
 from evenlag.lag.formula import count_lag
 from evenlag.lag.partitions import join_partitions
 from evenlag.live_lag.time_behind import TimePoints
-from evenlag.policy.portable_settings import Pseudonymizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from evenlag.lag.partitions import JoinedPartitions
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
+    from evenlag.policy.portable_settings import Pseudonymizer
     from evenlag.policy.settings import Policy
 
 # A user waits for the answer: a wrong address is reported sooner than that of a policy.
@@ -73,7 +73,7 @@ def policy_target(policy: Policy, cluster: str, *, is_named: bool = False) -> Re
         limits=request_limits(settings),
         settings_of=partial(policy.group_settings, cluster),
         client=client,
-        pseudonymizer=Pseudonymizer.of(settings.privacy),
+        pseudonymizer=settings.privacy.pseudonymizer(),
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, field_v
 
 from evenlag.enums import CommandApprovals, Disclosure, OnFailure
 from evenlag.policy.kafka_settings import check_kafka_settings, check_server
+from evenlag.policy.portable_settings import Pseudonymizer
 from evenlag.policy.secrets import SecretRef
 from evenlag.policy.setting_types import (
     Approvers,
@@ -83,6 +84,12 @@ class PrivacySettings(SettingsModel):
                 "try them all"
             )
         return self
+
+    def pseudonymizer(self) -> Pseudonymizer:
+        """Return what hides the columns of rows of ``members``; without a key if nothing is hashed."""
+        wanted = {"client_host": self.hosts, "client_id": self.client_ids}
+        columns = {name: how.value for name, how in wanted.items() if how is not Disclosure.KEEP}
+        return Pseudonymizer(columns, self.key.resolve_key() if self.key and columns else b"")
 
 
 class ClusterSettings(SettingsModel):

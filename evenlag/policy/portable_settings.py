@@ -19,8 +19,6 @@ from evenlag.name_patterns import matches_pattern
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evenlag.policy.cluster_settings import PrivacySettings
-
 
 class CommonMethods:
     """Methods of all kinds of settings, validated and portable."""
@@ -141,14 +139,6 @@ class Pseudonymizer:
 
     columns: Mapping[str, str]
     key: bytes = field(default=b"", repr=False)
-
-    @classmethod
-    def of(cls, privacy: PrivacySettings) -> Pseudonymizer:
-        """Build the pseudonymizer of a policy for rows of ``members``; without a key if nothing is hashed."""
-        wanted = {"client_host": privacy.hosts, "client_id": privacy.client_ids}
-        columns = {name: how.value for name, how in wanted.items() if how is not Disclosure.KEEP}
-        key = privacy.key.resolve_key() if privacy.key and columns else b""
-        return cls(columns, key)
 
     def apply(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return copies of the rows with hidden columns, the same rows if there are none; null stays null."""

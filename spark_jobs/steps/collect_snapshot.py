@@ -22,7 +22,6 @@ from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS, find_marker
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
-from evenlag.policy.portable_settings import Pseudonymizer
 from evenlag.publishing.writing.topic_settings import read_max_bytes
 from spark_jobs.runtime.frames import run_in_parallel
 from spark_jobs.runtime.progress import no_progress
@@ -83,7 +82,7 @@ def collect_snapshot(
         _LOG.info("slot %s of %s already has the snapshot %s", slot.isoformat(), name, found["snapshot_id"])
         return Collected(SnapshotRows(lake, reader, found), is_new=False)
     # Before any request: without the pseudonymization key nothing may be written.
-    pseudonymizer = Pseudonymizer.of(cluster.privacy)
+    pseudonymizer = cluster.privacy.pseudonymizer()
     snapshot_id = new_snapshot_id(slot)
     head = {"cluster": name, "day": slot.date(), "snapshot_id": snapshot_id}
     with admin_client(cluster) as client:

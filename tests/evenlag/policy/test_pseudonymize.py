@@ -12,7 +12,6 @@ from evenlag.errors import PolicyError, SecretError
 from evenlag.lake.tables import TABLES
 from evenlag.policy.cluster_settings import PrivacySettings
 from evenlag.policy.loader import parse_policy
-from evenlag.policy.portable_settings import Pseudonymizer
 
 ROWS: list[dict[str, Any]] = [
     {"member_id": "a-1", "client_id": "a", "client_host": "/10.0.0.1"},
@@ -27,13 +26,13 @@ def settings(text: str) -> PrivacySettings:
 
 
 def test_by_default_all_is_kept_and_no_row_is_copied() -> None:
-    assert Pseudonymizer.of(PrivacySettings()).apply(ROWS) is ROWS
+    assert PrivacySettings().pseudonymizer().apply(ROWS) is ROWS
 
 
 def test_a_hash_tells_who_is_the_same_and_not_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "first key, as long as it has to be")
     privacy = settings("{hosts: hash, client_ids: drop, key: {env: KEY}}")
-    first, second, empty = Pseudonymizer.of(privacy).apply(ROWS)
+    first, second, empty = privacy.pseudonymizer().apply(ROWS)
     assert first["client_host"] == second["client_host"]
     assert first["client_host"].startswith("~")
     assert "10.0" not in first["client_host"]
@@ -42,13 +41,13 @@ def test_a_hash_tells_who_is_the_same_and_not_who_it_is(monkeypatch: pytest.Monk
     assert empty == ROWS[2]
     assert ROWS[0]["client_host"] == "/10.0.0.1", "what was read is not changed"
     monkeypatch.setenv("KEY", "another key, as long as it has to be")
-    assert Pseudonymizer.of(privacy).apply(ROWS)[0]["client_host"] != first["client_host"]
+    assert privacy.pseudonymizer().apply(ROWS)[0]["client_host"] != first["client_host"]
 
 
 def test_the_same_text_in_two_columns_cannot_be_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY", "k" * 32)
     privacy = settings("{hosts: hash, client_ids: hash, key: {env: KEY}}")
-    [row] = Pseudonymizer.of(privacy).apply([{"client_id": "same", "client_host": "same"}])
+    [row] = privacy.pseudonymizer().apply([{"client_id": "same", "client_host": "same"}])
     assert row["client_id"] != row["client_host"]
 
 
@@ -57,17 +56,17 @@ def test_without_its_key_nothing_is_hashed(monkeypatch: pytest.MonkeyPatch) -> N
         settings("{hosts: hash}")
     monkeypatch.setenv("KEY", "k" * 31)
     with pytest.raises(SecretError, match="variable KEY has 31 bytes: give at least 32"):
-        Pseudonymizer.of(settings("{hosts: hash, key: {env: KEY}}"))
+        settings("{hosts: hash, key: {env: KEY}}").pseudonymizer()
     monkeypatch.delenv("KEY", raising=False)
     with pytest.raises(SecretError, match="KEY"):
-        Pseudonymizer.of(settings("{hosts: hash, key: {env: KEY}}")).apply(ROWS)
+        settings("{hosts: hash, key: {env: KEY}}").pseudonymizer().apply(ROWS)
 
 
 def test_what_travels_to_an_executor_hides_alike_and_does_not_show_its_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("KEY", "do not show this, which is long enough")
-    pseudonymizer = Pseudonymizer.of(settings("{hosts: hash, key: {env: KEY}}"))
+    pseudonymizer = settings("{hosts: hash, key: {env: KEY}}").pseudonymizer()
     assert "do not show" not in repr(pseudonymizer)
     travelled = pickle.loads(pickle.dumps(pseudonymizer))  # noqa: S301  # made right here
     assert travelled.apply(ROWS) == pseudonymizer.apply(ROWS)
