@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from evenlag.airflow import spark_task
-from evenlag.airflow.spark_task import PYTHON_VARIABLE, JobProcess
+from evenlag.airflow import job_process
+from evenlag.airflow.job_process import PYTHON_VARIABLE, JobProcess
 from tests.support.processes import processes_with, wait_until_gone
 from tests.support.waiting import wait_until
 
@@ -41,7 +41,7 @@ with EventChannel(parser.parse_args().events_fd):
 """
 TASK = """
 import logging, sys
-from evenlag.airflow.spark_task import JobProcess
+from evenlag.airflow.job_process import JobProcess
 logging.basicConfig(stream=sys.stdout, level="INFO", format="%(message)s")
 JobProcess("probe_job", [sys.argv[1]], {}, logging.getLogger()).run()
 """
@@ -180,7 +180,7 @@ def test_a_job_that_does_not_react_is_killed_before_airflow_kills_the_task() -> 
 
     patience_s = inspect.signature(WatchedSubprocess.kill).parameters["escalation_delay"].default
     # A round of the loop that copies the output comes first, and one that looks whether the group lives.
-    longest_s = spark_task._PATIENCE_S + spark_task._KILLED_S + 2 * spark_task._POLL_S
+    longest_s = job_process._PATIENCE_S + job_process._KILLED_S + 2 * job_process._POLL_S
     assert longest_s < patience_s
 
 
