@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.tables import Table
-    from evenlag.policy.gate_contract import Gate
+    from evenlag.policy.gates import Gate
 
 DEFAULT_RUNS: Final = 50
 # A run with more plans shows only this many, failing ones first: a longer page is not readable.

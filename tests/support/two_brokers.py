@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from evenlag.kafka.broker_requests import BrokerCalls
