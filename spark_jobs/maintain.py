@@ -19,7 +19,7 @@ from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
 from evenlag.lake.tables import SNAPSHOTS, TABLES
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.logging_setup import named_logger
-from evenlag.monitoring.table_health import check_lake, keep_checks, schedules_of
+from evenlag.monitoring.lake_health import check_lake, keep_checks, schedules_of
 from evenlag.policy.loader import load_policy
 from spark_jobs.maintenance.compaction import compact_parts
 from spark_jobs.maintenance.maintenance_run import MaintenanceRun

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from evenlag.doctor.model import Result
     from evenlag.lake.reader import LakeReader
-    from evenlag.monitoring.freshness import Freshness
+    from evenlag.monitoring.lake_health import Freshness
 
 NOT_WELL = 1
 _STYLES: Final = {
@@ -135,7 +135,7 @@ def doctor(
 def _only_freshness(
     config: Path | None, cluster: str | None, lake: str | None, max_age_s: int | None, *, as_json: bool
 ) -> None:
-    from evenlag.monitoring.freshness import read_freshness
+    from evenlag.monitoring.lake_health import read_freshness
 
     reader, schedules = _lake_and_schedules(lake, config, cluster, max_age_s)
     found = read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evenlag.lake.reader import LakeReader
-    from evenlag.monitoring.table_health import Check
+    from evenlag.monitoring.lake_health import Check
     from evenlag.policy.settings import Policy
 
 _KB = 1024
@@ -42,7 +42,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show the tables' sizes and days, and check their health; nothing is written and no JVM starts."""
-    from evenlag.monitoring.table_health import check_lake, schedules_of
+    from evenlag.monitoring.lake_health import check_lake, schedules_of
     from evenlag.policy.settings import MaintenanceSettings
 
     reader = find_lake(lake, config)

@@ -78,7 +78,7 @@ def _write(file: Path, page: str) -> None:
 
 def _missing(report: Report) -> list[str]:
     """Return the missing sections of the page, each with the command that creates its data."""
-    from evenlag.report.sections import AUDIT, COMPARE
+    from evenlag.report.page import AUDIT, COMPARE
 
     parts = []
     if report.timeline is None:

@@ -18,7 +18,7 @@ from evenlag.context import find_policy, lake_root
 from evenlag.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from evenlag.overview.sources import ReportSource
+    from evenlag.overview.views import ReportSource
 
 TOKEN_VARIABLE: Final = "EVENLAG_SERVE_TOKEN"  # noqa: S105  # the variable's name
 TOKEN_FILE_VARIABLE: Final = "EVENLAG_SERVE_TOKEN_FILE"  # noqa: S105  # as above
@@ -137,7 +137,7 @@ def _sources(lake: str | None, config: Path | None) -> dict[str, ReportSource]:
     """The clusters of the policy; without one, those that the lake has snapshots of."""
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import SNAPSHOTS
-    from evenlag.overview.sources import ReportSource
+    from evenlag.overview.views import ReportSource
 
     loaded = find_policy(config) if lake is None else None
     if loaded is not None:

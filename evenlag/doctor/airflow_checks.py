@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from evenlag.doctor.model import Finding
     from evenlag.policy.settings import Policy
 
-
 _HEARTBEAT_KEY: Final = "task_instance_heartbeat_timeout"
 _HEARTBEAT_DEFAULT_S: Final = 300.0
 _REST_TIMEOUT_S: Final = 5.0
@@ -37,17 +36,9 @@ _ANSWERS_WITHOUT_TRIGGERER: Final = (3, 3)
 
 
 def airflow_checks(
-    policy: Policy | None,
-    url: str | None,
-    environ: Mapping[str, str] | None = None,
-    *,
-    dag_prefix: str = "",
+    policy: Policy | None, url: str | None, environ: Mapping[str, str] | None = None, *, dag_prefix: str = ""
 ) -> list[Check]:
-    """Return the checks of Airflow; the REST checks are skipped without a URL.
-
-    url: Root URL of Airflow's API server; None to check only this machine.
-    environ: Environment variables; None: those of this process.
-    """
+    """Return the checks of Airflow; the REST checks are skipped without the root URL of its API server."""
     given = os.environ if environ is None else environ
     token = given.get(TOKEN_VARIABLE)
     rest = None if url is None else AirflowRest(url, token, timeout_s=_REST_TIMEOUT_S)
@@ -55,10 +46,14 @@ def airflow_checks(
         Check("airflow", "connection", lambda: check_connection(given)),
         Check("airflow", "dag_files", lambda: check_dag_files(given)),
         Check("airflow", "heartbeat", lambda: _check_heartbeat(policy, given)),
-        Check("airflow", "health", _by_rest(rest, lambda found: check_health(found, policy))),
-        Check("airflow", "imports", _by_rest(rest, _check_imports)),
-        Check("airflow", "dags", _by_rest(rest, lambda found: _check_dags(found, policy, dag_prefix))),
-        Check("airflow", "pools", _by_rest(rest, lambda found: _check_pools(found, policy, dag_prefix))),
+        Check("airflow", "health", lambda: _by_rest(rest, lambda found: check_health(found, policy))),
+        Check("airflow", "imports", lambda: _by_rest(rest, _check_imports)),
+        Check(
+            "airflow", "dags", lambda: _by_rest(rest, lambda found: _check_dags(found, policy, dag_prefix))
+        ),
+        Check(
+            "airflow", "pools", lambda: _by_rest(rest, lambda found: _check_pools(found, policy, dag_prefix))
+        ),
     ]
 
 
@@ -68,57 +63,46 @@ def check_connection(environ: Mapping[str, str]) -> list[Finding]:
     With a connection URI to a master the provider silently submits to YARN.
     """
     if not environ.get(CONNECTION_VARIABLE):
-        return [
-            skipped(f"{CONNECTION_VARIABLE} is not set here: the connection may be in Airflow's database")
-        ]
+        return skipped(f"{CONNECTION_VARIABLE} is not set here: the connection may be in Airflow's database")
     connection = read_connection(environ)
     example = '{"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}'
     remedy = f"set {CONNECTION_VARIABLE} to JSON: {example}, or {CONNECT_EXAMPLE}"
     if connection is None:
-        return [failed("the connection spark_default is no JSON: the provider would submit to YARN", remedy)]
+        return failed("the connection spark_default is no JSON: the provider would submit to YARN", remedy)
     if connection.get("conn_type") == CONNECT_TYPE:
         remote = find_remote(environ)
         if remote is None or remote.server is None:
-            return [
-                failed(f"the connection spark_default: {remote.fault if remote else 'no server'}", remedy)
-            ]
-        return [ok(f"spark_default: {remote.server.name}")]
+            return failed(f"the connection spark_default: {remote.fault if remote else 'no server'}", remedy)
+        return ok(f"spark_default: {remote.server.name}")
     if connection.get("conn_type") != "spark" or not connection.get("host"):
         message = "the connection spark_default is of neither type Spark nor Spark Connect, or names no host"
-        return [failed(message, remedy)]
-    return [ok(f"spark_default: {connection['host']}")]
+        return failed(message, remedy)
+    return ok(f"spark_default: {connection['host']}")
 
 
 def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
     """Check that the DAG files that Airflow parses are those of the installed evenlag."""
     folder = _dags_folder(environ)
     if folder is None:
-        return [skipped("neither AIRFLOW_HOME nor AIRFLOW__CORE__DAGS_FOLDER is set here")]
+        return skipped("neither AIRFLOW_HOME nor AIRFLOW__CORE__DAGS_FOLDER is set here")
     installed = folder / DAG_PACKAGE
     if not installed.is_dir():
         if (folder / "lag_rebalance.py").is_file():
-            return [ok(f"{folder} is a checkout's own folder")]
+            return ok(f"{folder} is a checkout's own folder")
         if (file := _own_dag_file(folder)) is not None:
-            return [ok(f"{file} calls make_dags")]
+            return ok(f"{file} calls make_dags")
         remedy = f"evenlag dags install {folder}, or call evenlag.airflow.make_dags in a DAG file"
-        return [failed(f"{folder} holds no {DAG_PACKAGE}, and no DAG file calls make_dags", remedy)]
+        return failed(f"{folder} holds no {DAG_PACKAGE}, and no DAG file calls make_dags", remedy)
     wanted = dag_texts()
-    present = {str(file.relative_to(installed)): file for file in installed.rglob("*.py")}
-    stale = sorted(
-        name
-        for name in wanted.keys() | present.keys()
-        if name not in wanted
-        or name not in present
-        or present[name].read_text(encoding="utf-8") != wanted[name]
-    )
+    found = {str(file.relative_to(installed)): file.read_text("utf-8") for file in installed.rglob("*.py")}
+    stale = sorted({name for name, _ in wanted.items() ^ found.items()})
     if stale:
         message = f"{len(stale)} files in {installed} are of another version: {', '.join(stale[:3])}"
-        return [failed(message, f"evenlag dags install {folder}")]
-    return [ok(f"{len(wanted)} files in {installed} are this version's")]
+        return failed(message, f"evenlag dags install {folder}")
+    return ok(f"{len(wanted)} files in {installed} are this version's")
 
 
 def _own_dag_file(folder: Path) -> Path | None:
-    """Return a DAG file that builds evenlag's DAGs itself."""
     if not folder.is_dir():
         return None
     for file in sorted(folder.rglob("*.py")):
@@ -151,7 +135,7 @@ def _check_heartbeat(policy: Policy | None, environ: Mapping[str, str]) -> list[
     home = environ.get("AIRFLOW_HOME")
     given = environ.get(f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}")
     if policy is None or (home is None and given is None):
-        return [skipped("this is no machine of Airflow's, or there is no policy")]
+        return skipped("this is no machine of Airflow's, or there is no policy")
     configured = given or (_config(home, "scheduler", _HEARTBEAT_KEY) if home else None)
     schedules = [cluster.schedule for cluster in policy.clusters.values() if cluster.schedule]
     return heartbeat_findings(float(configured or _HEARTBEAT_DEFAULT_S), schedules, datetime.now(UTC))
@@ -161,21 +145,16 @@ def heartbeat_findings(timeout_s: float, schedules: Sequence[str], now: datetime
     """Check that the heartbeat timeout is shorter than the interval between runs.
 
     After a scheduler is killed, its task blocks the DAG for the timeout. That should cost at most one run.
-
-    Returns one finding; skipped without a schedule to compare with.
-    timeout_s: Airflow's ``task_instance_heartbeat_timeout`` in seconds.
     """
-    widths = []
-    for schedule in schedules:
-        newest, before = last_due(schedule, now, 2)
-        widths.append(abs((newest - before).total_seconds()))
-    if not widths:
-        return [skipped("no cluster has a schedule to hold it against")]
-    message = f"{_HEARTBEAT_KEY} is {timeout_s:g} s, the shortest schedule {min(widths):g} s"
-    if timeout_s > min(widths):
-        remedy = f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}={max(60, int(min(widths) // 2))}"
-        return [warning(f"{message}: a killed worker blocks more than one run", remedy)]
-    return [ok(message)]
+    if not schedules:
+        return skipped("no cluster has a schedule to hold it against")
+    runs = [last_due(schedule, now, 2) for schedule in schedules]
+    shortest_s = min(abs((newest - before).total_seconds()) for newest, before in runs)
+    message = f"{_HEARTBEAT_KEY} is {timeout_s:g} s, the shortest schedule {shortest_s:g} s"
+    if timeout_s > shortest_s:
+        remedy = f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}={max(60, int(shortest_s // 2))}"
+        return warning(f"{message}: a killed worker blocks more than one run", remedy)
+    return ok(message)
 
 
 def _check_imports(rest: AirflowRest) -> list[Finding]:
@@ -184,16 +163,11 @@ def _check_imports(rest: AirflowRest) -> list[Finding]:
 
 def imports_findings(answer: Mapping[str, Any]) -> list[Finding]:
     """Check that every DAG file imports without an error."""
-    errors = answer.get("import_errors") or []
-    found: list[Finding] = [
-        failed(f"{error['filename']}: {_last_line(error.get('stack_trace'))}", "evenlag policy check")
-        for error in errors
-    ]
-    return found or [ok("every DAG file imports")]
-
-
-def _last_line(text: str | None) -> str:
-    return (text or "").strip().rpartition("\n")[2]
+    found: list[Finding] = []
+    for error in answer.get("import_errors") or ():
+        last_line = (error.get("stack_trace") or "").strip().rpartition("\n")[2]
+        found += failed(f"{error['filename']}: {last_line}", "evenlag policy check")
+    return found or ok("every DAG file imports")
 
 
 def _dag_ids(policy: Policy, dag_prefix: str) -> list[str]:
@@ -204,7 +178,7 @@ def _dag_ids(policy: Policy, dag_prefix: str) -> list[str]:
 
 def _check_pools(rest: AirflowRest, policy: Policy | None, dag_prefix: str) -> list[Finding]:
     if policy is None:
-        return [skipped("without a policy it is not known which DAGs there should be")]
+        return skipped("without a policy it is not known which DAGs there should be")
     wanted: dict[str, list[str]] = {}
     dag_ids = _dag_ids(policy, dag_prefix)
     if policy.comparison is not None:
@@ -213,11 +187,10 @@ def _check_pools(rest: AirflowRest, policy: Policy | None, dag_prefix: str) -> l
         # airflow.dags reports a DAG that does not exist.
         for task in (_find(rest, f"dags/{quote(dag_id)}/tasks") or {"tasks": ()})["tasks"]:
             wanted.setdefault(str(task["pool"]), []).append(f"{dag_id}.{task['task_id']}")
-    slots: dict[str, int | None] = {}
-    for pool in wanted:
-        found = _find(rest, f"pools/{quote(pool, safe='')}")
-        slots[pool] = None if found is None else int(found["slots"])
-    return pools_findings(wanted, slots)
+    pools = {pool: _find(rest, f"pools/{quote(pool, safe='')}") for pool in wanted}
+    return pools_findings(
+        wanted, {name: None if pool is None else int(pool["slots"]) for name, pool in pools.items()}
+    )
 
 
 def _find(rest: AirflowRest, path: str) -> dict[str, Any] | None:
@@ -231,12 +204,9 @@ def _find(rest: AirflowRest, path: str) -> dict[str, Any] | None:
 
 
 def pools_findings(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int | None]) -> list[Finding]:
-    """Check that the pools of the tasks exist and have slots.
+    """Check that the pools of the tasks exist (else: None) and have slots; -1 is no limit.
 
     Airflow never starts a task of a pool that does not exist, and the task does not fail either.
-
-    Returns a failure for each pool that starts no task; else one finding.
-    slots: Slots by pool, -1 for no limit; None: there is no such pool.
     """
     found: list[Finding] = []
     for pool, tasks in sorted(wanted.items()):
@@ -245,13 +215,13 @@ def pools_findings(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int 
             message = (
                 f"the pool {pool} {what}: Airflow never starts {tasks[0]} and {len(tasks) - 1} more tasks"
             )
-            found.append(failed(message, f"airflow pools set {quoted(pool)} 2 evenlag"))
-    return found or [ok(f"the pools exist: {', '.join(sorted(wanted))}")]
+            found += failed(message, f"airflow pools set {quoted(pool)} 2 evenlag")
+    return found or ok(f"the pools exist: {', '.join(sorted(wanted))}")
 
 
 def _check_dags(rest: AirflowRest, policy: Policy | None, dag_prefix: str) -> list[Finding]:
     if policy is None:
-        return [skipped("without a policy it is not known which DAGs there should be")]
+        return skipped("without a policy it is not known which DAGs there should be")
     found = {dag_id: _find(rest, f"dags/{quote(dag_id)}") for dag_id in _dag_ids(policy, dag_prefix)}
     return dags_findings(
         {name: None if dag is None else bool(dag.get("is_paused")) for name, dag in found.items()}
@@ -260,39 +230,29 @@ def _check_dags(rest: AirflowRest, policy: Policy | None, dag_prefix: str) -> li
 
 def dags_findings(states: Mapping[str, bool | None]) -> list[Finding]:
     """Check that each DAG exists (None: it does not) and is not paused."""
-    found: list[Finding] = [
-        failed(
-            f"{dag_id} does not exist",
-            "see airflow.imports; EVENLAG_CONFIG of the DAG processor; --dag-prefix, if make_dags has one",
-        )
-        for dag_id, paused in states.items()
-        if paused is None
-    ]
-    found += [
-        warning(f"{dag_id} is paused", f"airflow dags unpause {dag_id}")
-        for dag_id, paused in states.items()
-        if paused
-    ]
-    return found or [ok(f"{len(states)} DAGs exist and are not paused")]
+    found: list[Finding] = []
+    for dag_id, paused in states.items():
+        if paused is None:
+            remedy = (
+                "see airflow.imports; EVENLAG_CONFIG of the DAG processor; --dag-prefix, if make_dags has one"
+            )
+            found += failed(f"{dag_id} does not exist", remedy)
+        elif paused:
+            found += warning(f"{dag_id} is paused", f"airflow dags unpause {dag_id}")
+    return found or ok(f"{len(states)} DAGs exist and are not paused")
 
 
-def _by_rest(
-    rest: AirflowRest | None, look: Callable[[AirflowRest], Sequence[Finding]]
-) -> Callable[[], Sequence[Finding]]:
-    """Return a check that is skipped without an Airflow to ask, and fails if that does not answer."""
-
-    def look_or_skip() -> Sequence[Finding]:
-        if rest is None:
-            return [skipped("no --airflow-url was given")]
-        try:
-            return look(rest)
-        except AirflowRestError as error:
-            message = str(error)
-            if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-                message = f"Airflow wants a login ({error.status}): put a token into {TOKEN_VARIABLE}"
-            return [failed(message, "start it, or correct --airflow-url")]
-
-    return look_or_skip
+def _by_rest(rest: AirflowRest | None, look: Callable[[AirflowRest], list[Finding]]) -> list[Finding]:
+    """Skip a check without an Airflow to ask; a failure is that it does not answer."""
+    if rest is None:
+        return skipped("no --airflow-url was given")
+    try:
+        return look(rest)
+    except AirflowRestError as error:
+        message = str(error)
+        if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            message = f"Airflow wants a login ({error.status}): put a token into {TOKEN_VARIABLE}"
+        return failed(message, "start it, or correct --airflow-url")
 
 
 def check_health(rest: AirflowRest, policy: Policy | None) -> list[Finding]:
@@ -322,9 +282,9 @@ def health_findings(answer: Mapping[str, Any], *, needs_triggerer: bool = False)
         if state != "healthy":
             why = ": no answer to a request for approval arrives" if part == "triggerer" else ""
             message = f"{part} is {state or 'missing'}{why}"
-            found.append(failed(message, f"start it, or look at its log: airflow {_command(part)}"))
+            found += failed(message, f"start it, or look at its log: airflow {_command(part)}")
     also = " and triggerer" if needs_triggerer else ""
-    return found or [ok(f"database, scheduler and DAG processor{also} are healthy")]
+    return found or ok(f"database, scheduler and DAG processor{also} are healthy")
 
 
 def _command(part: str) -> str:

@@ -22,13 +22,12 @@ from evenlag.private_files import OWNER_ONLY
 from evenlag.quality.checks import read_results
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from evenlag.doctor.model import Finding
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table
     from evenlag.policy.settings import Policy
-
 
 _LITTLE_ROOM: Final = 0.10
 _MOUNTS: Final = Path("/proc/self/mounts")
@@ -49,12 +48,21 @@ def lake_checks(reader: LakeReader, policy: Policy | None, *, probe_writes: bool
         Check("lake", "readable", lambda: _check_readable(reader)),
         Check("lake", "writable", lambda: check_writable(reader, probe_writes=probe_writes)),
         Check("lake", "private", lambda: check_private(reader)),
-        Check("lake", "space", lambda: _check_space(reader)),
-        Check("lake", "filesystem", lambda: _check_filesystem(reader)),
+        Check("lake", "space", lambda: _if_local(reader, _check_space)),
+        Check("lake", "filesystem", lambda: _if_local(reader, _check_filesystem)),
         Check("lake", "tables", lambda: check_tables(reader)),
         Check("lake", "quality", lambda: check_quality(reader)),
         Check("lake", "unfinished", lambda: check_unfinished(reader, datetime.now(UTC))),
     ]
+
+
+def _if_local(reader: LakeReader, look: Callable[[Path], list[Finding]]) -> list[Finding]:
+    return look(reader.paths.local_root) if reader.paths.is_local else skipped("not a local folder")
+
+
+def _nearest(root: Path) -> Path:
+    """The folder itself, or its nearest parent: before the first cycle it does not exist."""
+    return next(folder for folder in (root, *root.parents) if folder.exists())
 
 
 def _check_log_store(reader: LakeReader, policy: Policy | None) -> list[Finding]:
@@ -62,77 +70,62 @@ def _check_log_store(reader: LakeReader, policy: Policy | None) -> list[Finding]
 
     root = reader.paths.root
     if find_remote(os.environ) is not None:
-        return [skipped("the Spark Connect server commits: each job checks its settings (spark.connect)")]
+        return skipped("the Spark Connect server commits: each job checks its settings (spark.connect)")
     given = spark_defaults()
     problem = log_store_problem(root, (given | log_store_conf(given)).get)
     if problem is not None:
-        return [failed(problem, "jobs refuse this lake before that: commits would be lost")]
+        return failed(problem, "jobs refuse this lake before that: commits would be lost")
     drivers = "several drivers" if policy is None else f"{len(writing_drivers(policy))} drivers"
-    return [ok(f"{drivers} may write to {root}")]
+    return ok(f"{drivers} may write to {root}")
 
 
 def _check_readable(reader: LakeReader) -> list[Finding]:
     if not reader.exists(SNAPSHOTS):
-        return [
-            warning(f"{reader.paths.root} has no snapshot yet", "evenlag run, or wait for the first cycle")
-        ]
+        return warning(f"{reader.paths.root} has no snapshot yet", "evenlag run, or wait for the first cycle")
     rows = reader.read(SNAPSHOTS, columns=["cluster"])
-    return [ok(f"{reader.paths.root}: {rows.num_rows:,} snapshots")]
+    return ok(f"{reader.paths.root}: {rows.num_rows:,} snapshots")
 
 
 def check_writable(reader: LakeReader, *, probe_writes: bool) -> list[Finding]:
-    """Check the write permissions of a local lake; those of object stores are known only after a write.
-
-    Returns one finding; skipped if the lake is not a local folder.
-    """
+    """Check the write permissions of a local lake; those of object stores are known only after a write."""
     if not reader.paths.is_local:
-        return [skipped("not a local folder: the next cycle tells")]
+        return skipped("not a local folder: the next cycle tells")
     root = reader.paths.local_root
-    # Before the first cycle the folder does not exist: its nearest parent must be writable.
-    nearest = next(folder for folder in (root, *root.parents) if folder.exists())
+    nearest = _nearest(root)
     places = [nearest, *(root / table.name for table in TABLES.values() if (root / table.name).is_dir())]
     closed = [str(place) for place in places if not os.access(place, os.W_OK | os.X_OK)]
     if closed:
-        return [
-            failed(f"may not be written: {', '.join(closed[:3])}", "give the user of the jobs the right to")
-        ]
+        return failed(
+            f"may not be written: {', '.join(closed[:3])}", "give the user of the jobs the right to"
+        )
     if probe_writes and root.is_dir():
         try:
             with tempfile.NamedTemporaryFile(dir=root, prefix=".doctor-"):
-                return [ok("a file was written and taken away")]
+                return ok("a file was written and taken away")
         except OSError as error:
-            return [failed(f"a file could not be written: {error.strerror}", "see lake.space and the mount")]
-    return [ok(f"{nearest} may be written")]
+            return failed(f"a file could not be written: {error.strerror}", "see lake.space and the mount")
+    return ok(f"{nearest} may be written")
 
 
-def _check_space(reader: LakeReader) -> list[Finding]:
-    if not reader.paths.is_local:
-        return [skipped("not a local folder")]
-    root = reader.paths.local_root
-    nearest = next(folder for folder in (root, *root.parents) if folder.exists())
-    usage = shutil.disk_usage(nearest)
+def _check_space(root: Path) -> list[Finding]:
+    usage = shutil.disk_usage(_nearest(root))
     return space_findings(usage.free, usage.total)
 
 
 def space_findings(free_bytes: int, total_bytes: int) -> list[Finding]:
-    """Check the free space of a disk.
-
-    Returns one finding: failed below 100 MB, a warning below 10 %.
-    """
+    """Check the free space of a disk: failed below 100 MB, a warning below 10 %."""
     share = free_bytes / total_bytes if total_bytes else 0.0
     message = f"{free_bytes / 1e9:,.1f} GB of {total_bytes / 1e9:,.1f} GB are free ({share:.0%})"
     remedy = "shorten raw_days, let table_maintenance run, or give it more room (docs/runbook.md)"
     if free_bytes < 1e8:  # noqa: PLR2004  # not enough for one cycle of a large cluster
-        return [failed(message, remedy)]
-    return [warning(message, remedy) if share < _LITTLE_ROOM else ok(message)]
+        return failed(message, remedy)
+    return warning(message, remedy) if share < _LITTLE_ROOM else ok(message)
 
 
-def _check_filesystem(reader: LakeReader) -> list[Finding]:
-    if not reader.paths.is_local:
-        return [skipped("not a local folder")]
+def _check_filesystem(root: Path) -> list[Finding]:
     if not _MOUNTS.exists():
-        return [skipped("this system does not tell its mounts")]
-    return filesystem_findings(str(reader.paths.local_root), _MOUNTS.read_text(encoding="utf-8"))
+        return skipped("this system does not tell its mounts")
+    return filesystem_findings(str(root), _MOUNTS.read_text(encoding="utf-8"))
 
 
 def filesystem_findings(root: str, mounts: str) -> list[Finding]:
@@ -145,13 +138,11 @@ def filesystem_findings(root: str, mounts: str) -> list[Finding]:
             found = (place, kind)
     place, kind = found
     if kind.startswith(_SHARED_KINDS):
-        return [
-            warning(
-                f"{root} is on {kind} ({place}): several machines may not see each other's commits at once",
-                "let one machine write, or use HDFS or an object store",
-            )
-        ]
-    return [ok(f"{kind or 'unknown'}, mounted at {place or '?'}")]
+        return warning(
+            f"{root} is on {kind} ({place}): several machines may not see each other's commits at once",
+            "let one machine write, or use HDFS or an object store",
+        )
+    return ok(f"{kind or 'unknown'}, mounted at {place or '?'}")
 
 
 def check_tables(reader: LakeReader) -> list[Finding]:
@@ -163,49 +154,36 @@ def check_tables(reader: LakeReader) -> list[Finding]:
         if files is not None:
             present += 1
             found += table_findings(table, files.protocol, files.types)
-    return found or [ok(f"{present} of {len(TABLES)} tables are there, each as this version writes it")]
+    return found or ok(f"{present} of {len(TABLES)} tables are there, each as this version writes it")
 
 
 def table_findings(table: Table, protocol: tuple[int, int], types: Mapping[str, str]) -> list[Finding]:
-    """Check one table.
-
-    Returns one per problem; empty if there is none.
-    types: Column types in the lake, by name.
-    """
+    """Check the protocol of a table and its columns, given by name."""
     found: list[Finding] = []
     if protocol != PROTOCOL:
-        message = f"{table.name}: its protocol is reader {protocol[0]}, writer {protocol[1]}"
-        reads, writes = PROTOCOL
-        found.append(
-            failed(
-                message,
-                f"somebody has turned a table feature on; evenlag reads {reads} and writes {writes}: restore "
-                "the table",
-            )
+        found += failed(
+            f"{table.name}: its protocol is reader {protocol[0]}, writer {protocol[1]}",
+            "somebody has turned a table feature on; evenlag reads "
+            f"{PROTOCOL[0]} and writes {PROTOCOL[1]}: restore the table",
         )
     try:
         missing = missing_columns(table, types)
     except SchemaError as error:
-        return [*found, failed(str(error), "another program wrote it: restore the table (docs/runbook.md)")]
+        return found + failed(str(error), "another program wrote it: restore the table (docs/runbook.md)")
     if foreign := unknown_columns(table, types):
-        found.append(
-            warning(
-                f"{table.name}: columns that this version does not know: {', '.join(foreign)}",
-                "a newer evenlag has written it: update this one",
-            )
+        found += warning(
+            f"{table.name}: columns that this version does not know: {', '.join(foreign)}",
+            "a newer evenlag has written it: update this one",
         )
     if missing:
         names = ", ".join(column.name for column in missing)
         message = f"{table.name}: written by an older version, without {names}: read as null"
-        found.append(warning(message, "the next write adds them (docs/upgrade.md)"))
+        found += warning(message, "the next write adds them (docs/upgrade.md)")
     return found
 
 
 def check_quality(reader: LakeReader) -> list[Finding]:
-    """Check the verdicts on the newest snapshot of each cluster.
-
-    Returns one per cluster whose newest snapshot failed a quality check; else one.
-    """
+    """Check the verdicts on the newest snapshot of each cluster."""
     found: list[Finding] = []
     num_checks = 0
     for cluster in reader.clusters(SNAPSHOTS):
@@ -215,19 +193,17 @@ def check_quality(reader: LakeReader) -> list[Finding]:
         wrong = [f"{one['check_name']}: {one['message']}" for one in results if not one["passed"]]
         if wrong:
             message = f"the newest snapshot of {cluster} fails {len(wrong)} of {len(results)} checks"
-            found.append(warning(f"{message}: {'; '.join(sorted(wrong))}", "see docs/quality.md"))
-    if found:
-        return found
+            found += warning(f"{message}: {'; '.join(sorted(wrong))}", "see docs/quality.md")
     if not num_checks:
-        return [skipped("no snapshot has been checked yet")]
-    return [ok(f"the newest snapshots pass all {num_checks} checks of their data")]
+        return skipped("no snapshot has been checked yet")
+    return found or ok(f"the newest snapshots pass all {num_checks} checks of their data")
 
 
 def check_unfinished(reader: LakeReader, now: datetime) -> list[Finding]:
     """Check for rows of incomplete snapshots: readers ignore them, but they use space."""
     offsets = read_table_files(reader, OFFSETS)
     if offsets is None:
-        return [skipped("nothing has been read yet")]
+        return skipped("nothing has been read yet")
     # The files' statistics are sufficient: no row is read.
     since = now.astimezone(UTC).date() - _UNFINISHED_LOOK_BACK
     files = [file for day in offsets.by_part.values() for file in day if file.first_day >= since]
@@ -241,44 +217,37 @@ def unfinished_findings(unfinished: Iterable[str], now: datetime) -> list[Findin
     limit = id_prefix(now - _UNFINISHED_AFTER)
     old = sorted(snapshot_id for snapshot_id in unfinished if snapshot_id[: len(limit)] < limit)
     if not old:
-        return [ok("no attempt to read was left unfinished")]
-    return [
-        warning(
-            f"{len(old)} attempts to read were never finished, the last one {old[-1]}: runs were killed",
-            "table_maintenance takes their rows away; look why in the logs of observe",
-        )
-    ]
+        return ok("no attempt to read was left unfinished")
+    return warning(
+        f"{len(old)} attempts to read were never finished, the last one {old[-1]}: runs were killed",
+        "table_maintenance takes their rows away; look why in the logs of observe",
+    )
 
 
 def check_private(reader: LakeReader) -> list[Finding]:
     """Return whether only those may access the files of a local lake whom its folder admits."""
     if not reader.paths.is_local:
-        return [skipped("an object store has its own permissions")]
+        return skipped("an object store has its own permissions")
     root, mask = reader.paths.local_root, reader.paths.umask
     if not root.exists():
-        return [skipped("the lake does not exist yet; the first writer creates its folder with mode 0700")]
+        return skipped("the lake does not exist yet; the first writer creates its folder with mode 0700")
     # The root of the lake, the tables, and their newest commits: older files are as the folder above admits.
     looked_at = [root, *(path for name in TABLES for path in _newest(root / name))]
     open_ones = [path for path in looked_at if path.stat().st_mode & mask & _ANYBODY]
     if open_ones:
-        return [
-            warning(
-                f"{open_ones[0]} has mode {stat.S_IMODE(open_ones[0].stat().st_mode):04o}, and so have "
-                f"{len(open_ones) - 1} more: users may read or write the lake who need not",
-                f"chmod -R {_chmod(mask)} {root}",
-            )
-        ]
+        return warning(
+            f"{open_ones[0]} has mode {stat.S_IMODE(open_ones[0].stat().st_mode):04o}, and so have "
+            f"{len(open_ones) - 1} more: users may read or write the lake who need not",
+            f"chmod -R {_chmod(mask)} {root}",
+        )
     closed = [path for path in looked_at if mask != OWNER_ONLY and _lacks_group(path, mask)]
     if closed:
-        return [
-            warning(
-                f"{root} is shared with its group, and {closed[0]} is not: a process with another umask "
-                "wrote it",
-                f"chmod -R {_chmod(mask)} {root}, and start that process with umask {mask:03o}",
-            )
-        ]
+        return warning(
+            f"{root} is shared with its group, and {closed[0]} is not: a process with another umask wrote it",
+            f"chmod -R {_chmod(mask)} {root}, and start that process with umask {mask:03o}",
+        )
     who = "its owner" if mask == OWNER_ONLY else "its owner and group"
-    return [ok(f"only {who} may access {root}")]
+    return ok(f"only {who} may access {root}")
 
 
 def _newest(table: Path) -> list[Path]:

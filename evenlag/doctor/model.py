@@ -20,50 +20,43 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Severity, from 0 (ok) to 3 (failed)."""
+        """Severity, from 0 to 3."""
         return list(Verdict).index(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of a check.
-
-    message: What was found; for `skipped`, why it was not checked.
-    remedy: Remedy; empty if none is needed.
-    """
+    """One finding of a check; `message` is why it was not checked if it was skipped."""
 
     verdict: Verdict
     message: str
     remedy: str = ""
 
 
-def ok(message: str) -> Finding:
-    """Return a finding without a problem."""
-    return Finding(Verdict.OK, message)
+# Each of these returns a list of one finding: a check returns it, or adds it to what it has found.
+def ok(message: str) -> list[Finding]:
+    """Report no problem."""
+    return [Finding(Verdict.OK, message)]
 
 
-def skipped(why: str) -> Finding:
-    """Return a finding for what was not checked, with the reason."""
-    return Finding(Verdict.SKIPPED, why)
+def skipped(why: str) -> list[Finding]:
+    """Report what was not checked."""
+    return [Finding(Verdict.SKIPPED, why)]
 
 
-def warning(message: str, remedy: str) -> Finding:
-    """Return a finding that needs attention: it works now, but not as intended or not permanently."""
-    return Finding(Verdict.WARNING, message, remedy)
+def warning(message: str, remedy: str) -> list[Finding]:
+    """Report what works now, but not as intended or not permanently."""
+    return [Finding(Verdict.WARNING, message, remedy)]
 
 
-def failed(message: str, remedy: str) -> Finding:
-    """Return a finding for what does not work."""
-    return Finding(Verdict.FAILED, message, remedy)
+def failed(message: str, remedy: str) -> list[Finding]:
+    """Report what does not work."""
+    return [Finding(Verdict.FAILED, message, remedy)]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check.
-
-    area, name: Together its name on the command line, for example ``brokers.answer``.
-    look: Runs the check and returns its findings. An exception is a finding, too.
-    """
+    """One check: `look` runs it. An exception is a finding, too."""
 
     area: str
     name: str
@@ -71,17 +64,13 @@ class Check:
 
     @property
     def full_name(self) -> str:
-        """Area and name, as ``--only`` accepts them."""
+        """The name that ``--only`` accepts, for example ``brokers.answer``."""
         return f"{self.area}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a check.
-
-    check: Full name of the check.
-    cluster: Cluster that was checked; None if the check is not about one cluster.
-    """
+    """The result of a check, by its full name; `cluster` is None if it is not about one cluster."""
 
     check: str
     cluster: str | None
@@ -96,11 +85,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Checks that run in sequence because they share a connection or a resource.
-
-    cluster: As in :class:`Result`.
-    close: Called at the end, even if a check fails.
-    """
+    """Checks that run in sequence because they share a connection or a resource, closed at the end."""
 
     cluster: str | None
     checks: tuple[Check, ...]

@@ -23,17 +23,14 @@ def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) ->
     """Return the checks of one policy."""
     policy = loaded.policy
     return [
-        Check("policy", "valid", lambda: [ok(f"{origin}; clusters: {', '.join(policy.clusters)}")]),
+        Check("policy", "valid", lambda: ok(f"{origin}; clusters: {', '.join(policy.clusters)}")),
         Check("policy", "secrets", lambda: check_secrets(policy, clusters)),
         Check("policy", "rules", lambda: check_rules(loaded)),
     ]
 
 
 def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
-    """Check that every secret of the policy resolves and that no secret file is readable by every user.
-
-    Returns one per problem; one `ok` if there is none.
-    """
+    """Check that every secret of the policy resolves and that no secret file is readable by every user."""
     from evenlag.errors import SecretError
     from evenlag.policy.secrets import SecretRef
     from evenlag.publishing.sealing.row_seal import key_id
@@ -52,19 +49,17 @@ def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
         try:
             value = read()
         except SecretError as error:
-            found.append(failed(f"{place}: {error}", "set it where this command and the workers run"))
+            found += failed(f"{place}: {error}", "set it where this command and the workers run")
             continue
         if reference.file is not None and reference.file.stat().st_mode & stat.S_IROTH:
-            found.append(
-                warning(
-                    f"{place}: every user of this machine can read {reference.file}",
-                    f"chmod o-r {reference.file}",
-                )
+            found += warning(
+                f"{place}: every user of this machine can read {reference.file}",
+                f"chmod o-r {reference.file}",
             )
         if isinstance(value, bytes):
             key_ids.append(f"{place} {key_id(value)}")
     message = f"{len(references)} secrets are there"
-    return found or [ok(f"{message}; ids of keys: {', '.join(key_ids)}" if key_ids else message)]
+    return found or ok(f"{message}; ids of keys: {', '.join(key_ids)}" if key_ids else message)
 
 
 def check_rules(loaded: LoadedPolicy) -> list[Finding]:
@@ -77,12 +72,12 @@ def check_rules(loaded: LoadedPolicy) -> list[Finding]:
         if shadow is not None:
             line = loaded.line_of("groups", number)
             where = f" (line {line})" if line else ""
-            message = (
+            found += warning(
                 f"rule {number + 1}, {rule.match!r}{where}, never applies: rule {shadow + 1}, "
-                f"{rules[shadow].match!r}, comes first and matches all of it"
+                f"{rules[shadow].match!r}, comes first and matches all of it",
+                f"put it before rule {shadow + 1}, or remove it",
             )
-            found.append(warning(message, f"put it before rule {shadow + 1}, or remove it"))
-    return found or [ok(f"{len(rules)} rules, each of which can apply")]
+    return found or ok(f"{len(rules)} rules, each of which can apply")
 
 
 def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:

@@ -9,33 +9,29 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evenlag.context import DEFAULT_LAKE, find_policy
 from evenlag.doctor.airflow_checks import airflow_checks
-from evenlag.doctor.broker_checks import broker_checks
-from evenlag.doctor.group_checks import group_checks
-from evenlag.doctor.kafka_probe import KafkaView
+from evenlag.doctor.kafka_checks import KafkaView, NotConnectedError, kafka_checks
 from evenlag.doctor.lake_checks import lake_checks
 from evenlag.doctor.model import Check, Lane, Result, failed, ok, skipped
-from evenlag.doctor.permission_checks import permission_checks
 from evenlag.doctor.policy_checks import policy_checks
 from evenlag.doctor.spark_checks import spark_checks
-from evenlag.doctor.topic_checks import topic_checks
 from evenlag.errors import JobError, PolicyError, UsageError
 from evenlag.formatting import did_you_mean
 from evenlag.lake.reader import LakeReader
-from evenlag.monitoring.freshness import read_freshness
+from evenlag.monitoring.lake_health import read_freshness
 from evenlag.policy.loader import LAKE_VARIABLE
 from evenlag.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from evenlag.doctor.model import Finding
     from evenlag.policy.loader import LoadedPolicy
-
 
 _LOGIN: Final = "brokers.login"
 _CONNECTED_AREAS: Final = frozenset({"brokers", "permissions", "topics", "groups"})
@@ -46,15 +42,7 @@ _POLL_S: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command was asked to check.
-
-    config, lake, cluster: The options of these names.
-    airflow_url: Root URL of Airflow's API server; None to check only this machine.
-    max_age_s: Allowed age of the newest snapshot in seconds; None: by the schedule.
-    probe_writes: Also write to the hint topic and the lake, and undo it.
-    check_timeout_s: Timeout of one check in seconds. A request to Kafka may take half of it.
-    dag_prefix: Prefix of the policy's DAG ids in that Airflow.
-    """
+    """What to check: the command's options. A request to Kafka may take half of `check_timeout_s`."""
 
     config: Path | None = None
     lake: str | None = None
@@ -68,34 +56,29 @@ class Request:
 
 def gather_lanes(request: Request) -> list[Lane]:
     """Collect all possible checks, those of the policy first. An invalid policy is a finding."""
-    lanes: list[Lane] = []
-    loaded: LoadedPolicy | None = None
+    loaded, problem = None, skipped("there is no policy file: give one with --config")
     try:
         loaded = find_policy(request.config)
     except PolicyError as error:
-        finding = failed(str(error), "correct it: evenlag policy check says when it is right")
-        lanes.append(_policy_lane(finding))
-    else:
-        if loaded is None:
-            lanes.append(_policy_lane(skipped("there is no policy file: give one with --config")))
+        problem = failed(str(error), "correct it: evenlag policy check says when it is right")
     root = request.lake or (loaded.policy.lake if loaded else os.environ.get(LAKE_VARIABLE))
     reader = LakeReader(root or str(DEFAULT_LAKE))
-    if loaded is not None:
-        lanes += _lanes_of_policy(loaded, reader, request)
+    if loaded is None:
+        lanes = [Lane(None, (Check("policy", "valid", lambda: problem),))]
+    else:
+        lanes = _lanes_of_policy(loaded, reader, request)
     policy = loaded.policy if loaded else None
-    lanes.append(Lane(None, tuple(lake_checks(reader, policy, probe_writes=request.probe_writes))))
-    lanes.append(Lane(None, tuple(spark_checks())))
-    lanes.append(
-        Lane(None, tuple(airflow_checks(policy, request.airflow_url, dag_prefix=request.dag_prefix)))
-    )
+    for checks in (
+        lake_checks(reader, policy, probe_writes=request.probe_writes),
+        spark_checks(),
+        airflow_checks(policy, request.airflow_url, dag_prefix=request.dag_prefix),
+    ):
+        lanes.append(Lane(None, tuple(checks)))
     return lanes
 
 
 def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]) -> list[Lane]:
-    """Select checks by area or full name; the login is kept if other checks need its connection.
-
-    only: Areas or full names to keep; empty to keep all.
-    """
+    """Select checks by area or full name; the login is kept if other checks need its connection."""
     known = {name for lane in lanes for check in lane.checks for name in (check.area, check.full_name)}
     # Without a valid policy, the areas that need one have no checks: who asks for them sees why.
     without_checks = _ALL_AREAS - known
@@ -124,10 +107,6 @@ def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]
     return kept
 
 
-def _policy_lane(finding: Finding) -> Lane:
-    return Lane(None, (Check("policy", "valid", lambda: [finding]),))
-
-
 def _lanes_of_policy(loaded: LoadedPolicy, reader: LakeReader, request: Request) -> list[Lane]:
     from evenlag.policy.loader import find_policy_path
 
@@ -141,41 +120,29 @@ def _lanes_of_policy(loaded: LoadedPolicy, reader: LakeReader, request: Request)
         names = [request.cluster]
     origin = str(find_policy_path(request.config))
     lanes = [Lane(None, tuple(policy_checks(loaded, origin, names)))]
+    timeout_ms = max(1_000, round(500 * request.check_timeout_s))
     for name in names:
-        timeout_ms = max(1_000, round(500 * request.check_timeout_s))
         view = KafkaView(policy, name, reader, timeout_ms=timeout_ms)
-        checks = (
-            *broker_checks(view),
-            *permission_checks(view),
-            *topic_checks(view, probe_writes=request.probe_writes),
-            *group_checks(view, loaded),
-        )
-        lanes.append(Lane(name, checks, view.close))
-        fresh = Check("freshness", "snapshot", _freshness_of(loaded, reader, name, request.max_age_s))
-        lanes.append(Lane(name, (fresh,)))
+        checks = kafka_checks(view, loaded, probe_writes=request.probe_writes)
+        lanes.append(Lane(name, tuple(checks), view.close))
+        look = partial(_check_freshness, reader, {name: policy.clusters[name].schedule}, request.max_age_s)
+        lanes.append(Lane(name, (Check("freshness", "snapshot", look),)))
     return lanes
 
 
-def _freshness_of(
-    loaded: LoadedPolicy, reader: LakeReader, name: str, max_age_s: int | None
-) -> Callable[[], list[Finding]]:
-    schedule = loaded.policy.clusters[name].schedule
-
-    def look() -> list[Finding]:
-        [found] = read_freshness(reader, {name: schedule}, datetime.now(UTC), max_age_s=max_age_s)
-        if found.is_fresh:
-            return [ok(found.reason)]
-        return [failed(found.reason, "look at the last runs of the cycle (docs/runbook.md)")]
-
-    return look
+def _check_freshness(
+    reader: LakeReader, schedules: Mapping[str, str | None], max_age_s: int | None
+) -> list[Finding]:
+    [found] = read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)
+    if found.is_fresh:
+        return ok(found.reason)
+    return failed(found.reason, "look at the last runs of the cycle (docs/runbook.md)")
 
 
 def run_lanes(lanes: Iterable[Lane], *, check_timeout_s: float, timeout_s: float) -> list[Result]:
-    """Run the checks of all lanes, with the lanes in parallel.
+    """Run the checks of all lanes, with the lanes in parallel; one result per check, in their order.
 
-    Returns one result per check, in the order of the lanes; also for checks that timed out or were skipped.
-    check_timeout_s: Timeout of one check in seconds. The rest of its lane is skipped then, as it depends on
-        the same resource.
+    After a check that exceeds its timeout, the rest of its lane is skipped: it depends on the same resource.
     """
     running = [_RunningLane(lane) for lane in lanes]
     deadline = time.monotonic() + timeout_s
@@ -195,26 +162,26 @@ class _RunningLane:
         self._thread.start()
 
     def goes_on(self, check_timeout_s: float) -> bool:
-        """Whether the lane still runs and its current check is within the timeout."""
+        """Whether a check runs, within its timeout."""
         return self._thread.is_alive() and time.monotonic() - self._began_at <= check_timeout_s
 
     def results(self, check_timeout_s: float) -> list[Result]:
         """One result per check; a check without a result is reported as failed or skipped."""
         done = list(self._done)
         for number, check in enumerate(self._lane.checks[len(done) :]):
-            finding = (
+            findings = (
                 failed(f"no answer within {check_timeout_s:g} s", "look whether what it asks is overloaded")
                 if number == 0
                 else skipped(f"{self._lane.checks[len(self._done)].full_name} did not answer before it")
             )
-            done.append(Result(check.full_name, self._lane.cluster, (finding,)))
+            done.append(Result(check.full_name, self._lane.cluster, tuple(findings)))
         return done
 
     def _run(self) -> None:
         try:
             for check in self._lane.checks:
                 self._began_at = time.monotonic()
-                findings = tuple(_look(check)) or (skipped("there is nothing to look at"),)
+                findings = tuple(_look(check) or skipped("there is nothing to look at"))
                 self._done.append(Result(check.full_name, self._lane.cluster, findings))
         finally:
             with contextlib.suppress(Exception):
@@ -226,10 +193,12 @@ def _look(check: Check) -> Sequence[Finding]:
     try:
         return check.look()
     except JobError as error:
-        return [failed(redact(error.message), redact(error.remedy) or "as the message says")]
+        return failed(redact(error.message), redact(error.remedy) or "as the message says")
+    except NotConnectedError:
+        return skipped("there is no connection: see brokers.login")
     except ModuleNotFoundError as error:
-        return [skipped(f"{error.name} is not installed here")]
+        return skipped(f"{error.name} is not installed here")
     except Exception as error:  # noqa: BLE001  # a check looks at the outside world, which may do anything
-        return [
-            failed(f"could not be looked at: {type(error).__name__}: {redact(str(error))}", "see the message")
-        ]
+        return failed(
+            f"could not be looked at: {type(error).__name__}: {redact(str(error))}", "see the message"
+        )

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-
 # Matplotlib needs colors, the page needs variables: each placeholder color is replaced by a variable.
 INK, FAINT, PAPER, SOFT = "#010101", "#020202", "#010203", "#020304"
 BEFORE, PREDICTED, AFTER, ACCENT = "#030303", "#040404", "#050505", "#030405"
@@ -103,11 +102,7 @@ def finish_axes(axes: Any) -> None:
 
 
 def svg(figure: Any, name: str, label: str) -> str:
-    """Render a figure as SVG.
-
-    Returns the SVG element. The same figure always gives the same text.
-    name: Prefix of its element ids; unique on the page.
-    """
+    """Render a figure as an SVG element: always the same text, whose ids have a prefix unique on the page."""
     import matplotlib as mpl
 
     # Makes the generated ids reproducible.
@@ -130,15 +125,11 @@ def svg(figure: Any, name: str, label: str) -> str:
 
 
 def both_sizes(name: str, label: str, draw: Callable[[Size], Any], *, narrow: Size, wide: Size) -> str:
-    """Render a chart for narrow and for wide pages; CSS shows the one that fits.
-
-    name: Prefix of the element ids; unique on the page.
-    """
-    pictures = (
-        (kind, svg(draw(size), f"{name}-{kind}", label))
+    """Render a chart for narrow and for wide pages; CSS shows the one that fits."""
+    return "".join(
+        f'<div class="{kind}">{svg(draw(size), f"{name}-{kind}", label)}</div>'
         for kind, size in (("on-phone", narrow), ("on-desk", wide))
     )
-    return "".join(f'<div class="{kind}">{drawn}</div>' for kind, drawn in pictures)
 
 
 def _own_ids(drawn: str, name: str) -> str:
@@ -184,14 +175,12 @@ def line_styles(lines: Sequence[Line]) -> list[LineStyle]:
 def coinciding(lines: Sequence[Line]) -> list[list[int]]:
     """Find lines that cover each other."""
     largest = max((value for line in lines for value in line.values if value is not None), default=0)
-    groups: list[list[int]] = []
+    # By the place of the first line of each.
+    groups: dict[int, list[int]] = {}
     for place, line in enumerate(lines):
-        group = next((each for each in groups if _coincide(lines[each[0]], line, _SAME_LINE * largest)), None)
-        if group is None:
-            groups.append([place])
-        else:
-            group.append(place)
-    return [group for group in groups if len(group) > 1]
+        same = (first for first in groups if _coincide(lines[first], line, _SAME_LINE * largest))
+        groups.setdefault(next(same, place), []).append(place)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _coincide(one: Line, other: Line, tolerance: float) -> bool:
@@ -203,12 +192,7 @@ def _coincide(one: Line, other: Line, tolerance: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChartMark:
-    """An event at a place on the x axis.
-
-    at: Moment, or number on the axis.
-    label: What happened, in a word or two.
-    marker: Matplotlib's name of the shape.
-    """
+    """An event at a place on the x axis, with matplotlib's name of the shape."""
 
     at: datetime | float
     label: str
@@ -232,11 +216,9 @@ class _Taken(NamedTuple):
 def place_labels(
     places: Sequence[float], widths: Sequence[float], room: float, *, max_lanes: int = MAX_LANES
 ) -> list[LabelPlace | None]:
-    """Place the labels of marks into lanes above a chart.
+    """Place the labels of marks, ascending, into lanes above a chart.
 
     A mark's line goes down from its label. No label covers another one or a line.
-
-    places: Position of each mark on the x axis, ascending.
     """
     found: list[LabelPlace | None] = [None] * len(places)
     is_left = [place + width > room for place, width in zip(places, widths, strict=True)]
@@ -268,7 +250,7 @@ def _touches(label: _Taken, other: _Taken) -> bool:
 def draw_marks(figure: Any, axes: Any, marks: Sequence[ChartMark]) -> int:
     """Draw marks with labels above the content of a chart, whose limits must be final.
 
-    Returns number of marks without a label, because there was no room.
+    Returns the number of marks without a label, because there was no room.
     """
     if not marks:
         return 0
@@ -324,10 +306,7 @@ def patch(variable: str) -> Html:
 
 
 def shape(variable: str, marker: str) -> Html:
-    """Build the swatch of a mark.
-
-    marker: Matplotlib's name of the shape.
-    """
+    """Build the swatch of a mark."""
     place = f"translate({_HEIGHT / 2:g} {_HEIGHT / 2:g}) scale(1.3)"
     return _svg(
         _HEIGHT, Html(f'<path d="{_SHAPES[marker]}" transform="{place}" fill="var({text(variable)})"/>')
@@ -335,11 +314,7 @@ def shape(variable: str, marker: str) -> Html:
 
 
 def line(variable: str, *, width: float = 1.8, dashes: Sequence[float] = (), marker: str = "") -> Html:
-    """Build the swatch of a line.
-
-    dashes: Lengths of dashes and gaps; empty: a solid line.
-    marker: Matplotlib's name of the shape on it; none if empty.
-    """
+    """Build the swatch of a line."""
     dashed = f' stroke-dasharray="{" ".join(f"{each * 1.5:g}" for each in dashes)}"' if dashes else ""
     middle = _HEIGHT / 2
     color = f"var({text(variable)})"
@@ -351,10 +326,7 @@ def line(variable: str, *, width: float = 1.8, dashes: Sequence[float] = (), mar
 
 
 def legend(entries: Iterable[tuple[Html, str]]) -> Html:
-    """Build a legend.
-
-    entries: Swatch and name, as plain text.
-    """
+    """Build a legend of swatches and names."""
     items = "".join(f"<li>{text(swatch)}{text(name)}</li>" for swatch, name in entries)
     return Html(f'<ul class="legend">{items}</ul>')
 

@@ -26,11 +26,7 @@ class Html(str):
 def page(
     title: str, body: str, *, policy: str = CONTENT_POLICY, style: str = "", attributes: str = ""
 ) -> str:
-    """Build a complete page.
-
-    policy: Content security policy.
-    style, attributes: More CSS, and attributes of the body.
-    """
+    """Build a complete page, with more CSS and attributes of the body."""
     style = _STYLE.read_text(encoding="utf-8") + style
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -46,10 +42,7 @@ def text(value: object) -> Html:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> Html:
-    """Build a table that scrolls horizontally on narrow pages.
-
-    rows: Cells, escaped unless they are :class:`Html`.
-    """
+    """Build a table that scrolls horizontally on narrow pages; columns of numbers end with ``#``."""
     classes = [' class="n"' if name.endswith("#") else "" for name in columns]
     heads = "".join(
         f'<th scope="col"{style}>{page_text(name.removesuffix("#"))}</th>'
@@ -72,10 +65,7 @@ def _cells(row: Sequence[object], classes: Sequence[str]) -> str:
 
 
 def numbers(pairs: Iterable[tuple[str, str]]) -> Html:
-    """Build a list of large numbers with labels.
-
-    pairs: Number and label, both as plain text.
-    """
+    """Build a list of large numbers with labels."""
     items = "".join(f"<li><b>{page_text(value)}</b>{page_text(what)}</li>" for value, what in pairs)
     return Html(f'<ul class="numbers">{items}</ul>')
 
@@ -86,10 +76,7 @@ def figure(plot: str, caption: str) -> Html:
 
 
 def details(summary: str, body: str) -> Html:
-    """Build a collapsed section.
-
-    summary: Visible line, as plain text.
-    """
+    """Build a collapsed section."""
     return Html(f"<details><summary>{page_text(summary)}</summary>{body}</details>")
 
 
@@ -100,9 +87,5 @@ def when(value: datetime) -> Html:
 
 
 def badge(word: str, kind: str) -> Html:
-    """Build a badge.
-
-    word: Text of the badge, as plain text.
-    kind: ``good``, ``bad``, ``warn`` or ``plain``; sets the color only.
-    """
+    """Build a badge in the color of ``good``, ``bad``, ``warn`` or ``plain``."""
     return Html(f'<span class="badge {kind}">{page_text(word)}</span>')

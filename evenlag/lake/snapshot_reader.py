@@ -125,3 +125,8 @@ def find_marker(reader: LakeReader, cluster: str, slot: datetime) -> dict[str, A
     found: list[dict[str, Any]] = reader.read(SNAPSHOTS, filters=filters).to_pylist()
     # Lakes of development versions may have two: all readers take the same one.
     return min(found, key=lambda marker: (marker["finished_at"], marker["snapshot_id"]), default=None)
+
+
+def snapshot_filters(snapshot: Mapping[str, Any]) -> list[Filter]:
+    """Return filters that select a snapshot's rows in any of its tables, by its marker."""
+    return [(name, "=", snapshot[name]) for name in ("cluster", "day", "snapshot_id")]

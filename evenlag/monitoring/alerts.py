@@ -7,69 +7,73 @@ between it is reported again rather than never.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.enums import AlertState, OnFailure, PlanEvent
+from evenlag.enums import AlertState, Mode, OnFailure, PlanEvent
+from evenlag.errors import SecretError
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import ALERTS, GATE_RESULTS, PLANS, RUNS
+from evenlag.lake.snapshot_reader import snapshot_filters
+from evenlag.lake.tables import ALERTS, DECISIONS, GATE_RESULTS, PLAN_EVENTS, PLANS, RUNS
 from evenlag.lake.writer import append_once
-from evenlag.monitoring.edited_plans import find_edited_plans
-from evenlag.monitoring.freshness import read_freshness
+from evenlag.logging_setup import named_logger
 from evenlag.monitoring.hot_partitions import find_hot_partitions
-from evenlag.monitoring.table_health import newest_faults
+from evenlag.monitoring.lake_health import newest_faults, read_freshness
 from evenlag.policy.gates import ROUTINE_GATES
-from evenlag.publishing.publishable_plans import PUBLISHING_MODES
+from evenlag.publishing.approvals import asked_plans
+from evenlag.publishing.publishable_plans import PUBLISHING_MODES, find_approved
+from evenlag.publishing.sealing.row_seal import Sealer
+from evenlag.publishing.sealing.verified_plans import (
+    NOT_AS_SEALED,
+    FaultyPlan,
+    is_followed,
+    oldest_day,
+    read_plans,
+)
 from evenlag.quality.checks import failures_by_table, read_results, stopping_failures
 from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
+    from datetime import date, datetime
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
 
-STALE_SNAPSHOT: Final = "STALE_SNAPSHOT"
-INCOMPLETE_SNAPSHOT: Final = "INCOMPLETE_SNAPSHOT"
-INVALID_DATA: Final = "INVALID_DATA"
-PLAN_REJECTED: Final = "PLAN_REJECTED"
-HINT_NOT_FOLLOWED: Final = "HINT_NOT_FOLLOWED"
-HOT_PARTITION: Final = "HOT_PARTITION"
-UNHEALTHY_TABLE: Final = "UNHEALTHY_TABLE"
-EDITED_PLAN: Final = "EDITED_PLAN"
-KINDS: Final = (
-    STALE_SNAPSHOT,
-    INCOMPLETE_SNAPSHOT,
-    INVALID_DATA,
-    PLAN_REJECTED,
-    HINT_NOT_FOLLOWED,
-    HOT_PARTITION,
-    UNHEALTHY_TABLE,
-    EDITED_PLAN,
-)
+class AlertKind(StrEnum):
+    """What is wrong, as ``alerts`` records it."""
 
-RAISED: Final = AlertState.RAISED
-STANDING: Final = AlertState.STANDING
-CLEARED: Final = AlertState.CLEARED
+    STALE_SNAPSHOT = "STALE_SNAPSHOT"
+    INCOMPLETE_SNAPSHOT = "INCOMPLETE_SNAPSHOT"
+    INVALID_DATA = "INVALID_DATA"
+    PLAN_REJECTED = "PLAN_REJECTED"
+    HINT_NOT_FOLLOWED = "HINT_NOT_FOLLOWED"
+    HOT_PARTITION = "HOT_PARTITION"
+    UNHEALTHY_TABLE = "UNHEALTHY_TABLE"
+    EDITED_PLAN = "EDITED_PLAN"
 
+
+_LOG = named_logger(__name__)
 # An older ignored hint has been reported, and its group has had newer hints since, or none.
 _LOOK_BACK: Final = timedelta(days=2)
 # An active fault gets a row so often: rows of this period, and a day for the clocks, show all active faults.
 _REPEATED_AFTER: Final = timedelta(days=7)
 _STATE_LOOK_BACK: Final = _REPEATED_AFTER + timedelta(days=1)
+# How long a refused plan is a fault, within ``PUBLISHABLE_FOR``. Its group has newer plans by then.
+_REPORTED_FOR: Final = timedelta(days=2)
+_GONE: Final = f"{NOT_AS_SEALED}it is of mode auto, and neither approved nor rejected"
+_NO_GROUP: Final = "no group"
 _SETTLED: Final = frozenset({PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED})
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An active fault.
-
-    subject: The group, the table, or the cluster.
-    message: Description for users.
-    """
+    """An active fault of a group, a table or the cluster, with a message for users."""
 
     kind: str
     subject: str
@@ -80,11 +84,9 @@ class Fault:
 class AlertChanges:
     """Changes since the last check.
 
-    raised: New faults.
     cleared: Faults that are over, with the message that they were raised with.
     num_standing: Number of active faults, including new ones.
-    repeated: Faults that were raised earlier, are active, and are due to be recorded again. They are not
-        news.
+    repeated: Active faults that were raised earlier, and are due to be recorded again. They are not news.
     """
 
     raised: tuple[Fault, ...]
@@ -109,22 +111,26 @@ def find_changes(loaded: LoadedPolicy, cluster: str, now: datetime) -> AlertChan
     A fault that cannot be determined now (for example of a snapshot without decisions) keeps its state.
     """
     reader = LakeReader(loaded.policy.lake)
-    faults, checked, is_open = _find_faults(reader, loaded, cluster, now)
+    found = _find_faults(reader, loaded, cluster, now)
     recorded = _standing(reader, cluster)
-    standing = {key: fault for key, (fault, _) in recorded.items()}
-    found = {(fault.kind, fault.subject): fault for fault in faults}
-    raised = tuple(fault for key, fault in sorted(found.items()) if key not in standing)
+    faults = {(kind, name): text for kind, texts in found.items() for name, text in (texts or {}).items()}
+    raised = tuple(
+        Fault(*key, message)
+        for key, message in sorted(faults.items())
+        if message is not None and key not in recorded
+    )
+    # Of a kind that this version does not know, nothing can be said either.
     cleared = tuple(
         fault
-        for key, fault in sorted(standing.items())
-        if key not in found and fault.kind in checked and key not in is_open
+        for key, (fault, _) in sorted(recorded.items())
+        if key not in faults and found.get(fault.kind) is not None
     )
     repeated = tuple(
         fault
         for fault, recorded_at in recorded.values()
         if recorded_at <= now - _REPEATED_AFTER and fault not in cleared
     )
-    return AlertChanges(raised, cleared, len(standing) + len(raised) - len(cleared), repeated)
+    return AlertChanges(raised, cleared, len(recorded) + len(raised) - len(cleared), repeated)
 
 
 def record_changes(
@@ -135,9 +141,9 @@ def record_changes(
     rows = [
         head | {"kind": fault.kind, "subject": fault.subject, "state": state, "message": fault.message}
         for state, faults in (
-            (RAISED, changes.raised),
-            (CLEARED, changes.cleared),
-            (STANDING, changes.repeated),
+            (AlertState.RAISED, changes.raised),
+            (AlertState.CLEARED, changes.cleared),
+            (AlertState.STANDING, changes.repeated),
         )
         for fault in faults
     ]
@@ -146,76 +152,78 @@ def record_changes(
 
 def _find_faults(
     reader: LakeReader, loaded: LoadedPolicy, cluster: str, now: datetime
-) -> tuple[list[Fault], set[str], set[tuple[str, str]]]:
-    """The faults, the kinds that were checked, and (kind, subject) of what could not be determined."""
+) -> dict[str, Mapping[str, str | None] | None]:
+    """Messages of each kind by subject; None: the kind, or this subject, cannot be determined."""
     settings = loaded.policy.clusters[cluster]
     freshness = read_freshness(reader, {cluster: settings.schedule}, now)[0]
-    checked = {STALE_SNAPSHOT}
-    faults = [] if freshness.is_fresh else [Fault(STALE_SNAPSHOT, cluster, freshness.reason)]
-    unhealthy = newest_faults(reader, cluster, now)
-    if unhealthy is not None:
-        checked.add(UNHEALTHY_TABLE)
-        faults += [Fault(UNHEALTHY_TABLE, name, message) for name, message in unhealthy.items()]
     snapshot = reader.latest_snapshot(cluster)
     is_decided = snapshot is not None and _is_decided(reader, snapshot)
-    edited = find_edited_plans(reader, loaded, cluster, snapshot if is_decided else None, now)
-    if edited is not None:
-        checked.add(EDITED_PLAN)
-        faults += [Fault(EDITED_PLAN, group_id, message) for group_id, message in edited.items()]
+    found: dict[str, Mapping[str, str | None] | None] = {
+        AlertKind.STALE_SNAPSHOT: {} if freshness.is_fresh else {cluster: freshness.reason},
+        AlertKind.UNHEALTHY_TABLE: newest_faults(reader, cluster, now),
+        AlertKind.EDITED_PLAN: find_edited_plans(
+            reader, loaded, cluster, snapshot if is_decided else None, now
+        ),
+    }
     if snapshot is None:
-        return faults, checked, set()
-    checked |= {INCOMPLETE_SNAPSHOT, HOT_PARTITION, HINT_NOT_FOLLOWED}
-    min_completeness = settings.quality.min_completeness
-    if snapshot["completeness"] is not None and snapshot["completeness"] < min_completeness:
-        unread = snapshot["num_unread_partitions"]
-        message = (
-            f"{snapshot['completeness']:.1%} of the partitions could be read, {min_completeness:.1%} are "
-            f"expected ({unread or 0:,} of {snapshot['num_partitions'] or 0:,} are missing)"
-        )
-        faults.append(Fault(INCOMPLETE_SNAPSHOT, cluster, message))
+        return found
+    return found | {
+        AlertKind.INCOMPLETE_SNAPSHOT: _incomplete(snapshot, settings.quality.min_completeness),
+        AlertKind.HOT_PARTITION: _hot(reader, loaded, snapshot),
+        AlertKind.HINT_NOT_FOLLOWED: _not_followed(reader, loaded, snapshot),
+        AlertKind.INVALID_DATA: _invalid(reader, snapshot, settings.quality.on_failure),
+        AlertKind.PLAN_REJECTED: _rejected(reader, loaded, snapshot) if is_decided else None,
+    }
+
+
+def _incomplete(snapshot: Mapping[str, Any], min_completeness: float) -> dict[str, str]:
+    completeness = snapshot["completeness"]
+    if completeness is None or completeness >= min_completeness:
+        return {}
+    message = (
+        f"{completeness:.1%} of the partitions could be read, {min_completeness:.1%} are expected "
+        f"({snapshot['num_unread_partitions'] or 0:,} of {snapshot['num_partitions'] or 0:,} are missing)"
+    )
+    return {snapshot["cluster"]: message}
+
+
+def _hot(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> dict[str, str | None]:
+    hot = find_hot_partitions(reader, snapshot, partial(_is_published, loaded, snapshot["cluster"]))
+    return {group_id: None if each is None else each.message for group_id, each in hot.items()}
+
+
+def _invalid(reader: LakeReader, snapshot: Mapping[str, Any], on_failure: OnFailure) -> dict[str, str] | None:
     results = read_results(reader, snapshot)
     invalid = failures_by_table(results)
-    if invalid is not None:
-        checked.add(INVALID_DATA)
-        stops = settings.quality.on_failure is OnFailure.STOP and stopping_failures(results)
-        consequence = "; no group is planned from it (quality.on_failure: stop)" if stops else ""
-        faults += [Fault(INVALID_DATA, name, f"{message}{consequence}") for name, message in invalid.items()]
-    faults += _not_followed(reader, loaded, snapshot)
-    hot = find_hot_partitions(reader, snapshot, lambda group_id: _is_published(loaded, cluster, group_id))
-    faults += [Fault(HOT_PARTITION, each.group_id, each.message) for each in hot.found]
-    is_open = {(HOT_PARTITION, group_id) for group_id in hot.open_groups}
-    if is_decided:
-        checked.add(PLAN_REJECTED)
-        faults += _rejected(reader, loaded, snapshot)
-    return faults, checked, is_open
+    if invalid is None or on_failure is not OnFailure.STOP or not stopping_failures(results):
+        return invalid
+    consequence = "no group is planned from it (quality.on_failure: stop)"
+    return {name: f"{message}; {consequence}" for name, message in invalid.items()}
 
 
-def _rejected(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> list[Fault]:
-    wanted = [*_of_day(snapshot), ("snapshot_id", "=", snapshot["snapshot_id"])]
+def _rejected(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> dict[str, str]:
+    wanted = snapshot_filters(snapshot)
     failed = reader.read(
         GATE_RESULTS,
         columns=["group_id", "plan_id", "gate", "message"],
         filters=[*wanted, ("passed", "=", False)],
     ).to_pylist()
     if not failed:
-        return []
+        return {}
     heads = reader.read(PLANS, columns=["plan_id"], filters=wanted)["plan_id"].to_pylist()
     known, by_group = set(heads), dict[str, dict[str, str]]()
     for row in failed:
         if row["plan_id"] in known and row["gate"] not in ROUTINE_GATES:
             by_group.setdefault(row["group_id"], {})[row["gate"]] = row["message"]
-    return [
-        Fault(PLAN_REJECTED, group_id, "; ".join(message for _, message in sorted(messages.items())))
-        for group_id, messages in sorted(by_group.items())
+    return {
+        group_id: "; ".join(message for _, message in sorted(messages.items()))
+        for group_id, messages in by_group.items()
         if _is_published(loaded, snapshot["cluster"], group_id)
-    ]
+    }
 
 
-def _not_followed(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> list[Fault]:
-    """Groups whose last settled hint was ignored or expired, until a later one is applied.
-
-    A hint that a newer one replaced does not count; the hint before it does.
-    """
+def _not_followed(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> dict[str, str]:
+    """Groups whose last settled hint, without those that a newer one replaced, was ignored or expired."""
     events = reader.read_events(
         filters=[
             ("cluster", "=", snapshot["cluster"]),
@@ -238,11 +246,11 @@ def _not_followed(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[st
         )
         if end is not None and not is_replaced:
             last[row["group_id"]] = end
-    return [
-        Fault(HINT_NOT_FOLLOWED, group_id, f"plan {end['plan_id'][:12]} is {end['event']}: {end['reason']}")
-        for group_id, end in sorted(last.items())
+    return {
+        group_id: f"plan {end['plan_id'][:12]} is {end['event']}: {end['reason']}"
+        for group_id, end in last.items()
         if end["event"] != PlanEvent.APPLIED and _is_published(loaded, snapshot["cluster"], group_id)
-    ]
+    }
 
 
 def _is_published(loaded: LoadedPolicy, cluster: str, group_id: str) -> bool:
@@ -250,12 +258,8 @@ def _is_published(loaded: LoadedPolicy, cluster: str, group_id: str) -> bool:
 
 
 def _is_decided(reader: LakeReader, snapshot: Mapping[str, Any]) -> bool:
-    wanted = [*_of_day(snapshot), ("step", "=", "decide"), ("snapshot_id", "=", snapshot["snapshot_id"])]
+    wanted: list[Filter] = [*snapshot_filters(snapshot), ("step", "=", "decide")]
     return bool(reader.read(RUNS, columns=["run_id"], filters=wanted).num_rows)
-
-
-def _of_day(snapshot: Mapping[str, Any]) -> list[Filter]:
-    return [("cluster", "=", snapshot["cluster"]), ("day", "=", snapshot["day"])]
 
 
 def _standing(reader: LakeReader, cluster: str) -> dict[tuple[str, str], tuple[Fault, datetime]]:
@@ -274,5 +278,74 @@ def _standing(reader: LakeReader, cluster: str) -> dict[tuple[str, str], tuple[F
     return {
         key: (Fault(row["kind"], row["subject"], row["message"]), row["at"])
         for key, row in last.items()
-        if row["state"] != CLEARED
+        if row["state"] != AlertState.CLEARED
     }
+
+
+def find_edited_plans(
+    reader: LakeReader,
+    loaded: LoadedPolicy,
+    cluster: str,
+    decided: Mapping[str, Any] | None,
+    now: datetime,
+) -> dict[str, str] | None:
+    """Find the plans whose rows in the lake are not as they were sealed: edited, removed or added.
+
+    Checked are the plans that may still be published: those that are approved, those that wait for a user,
+    and those of `decided`, the newest snapshot if its decisions are complete. Plans that were refused for it
+    are reported for two days. Rows of other plans are history: nothing depends on them.
+
+    Returns description by group id; None where the policy configures no key.
+    """
+    sealer = Sealer.of(loaded.policy.clusters[cluster])
+    if sealer is None:
+        return None
+    # A file that cannot be read keeps no fault of another plan from being reported.
+    reader = LakeReader(reader.paths.root, skip_unreadable=True)
+    since = oldest_day(now)
+    faults = _refused(reader, cluster, (now - _REPORTED_FOR).date())
+    newest = set() if decided is None else _plans_of(reader, decided)
+    approved = find_approved(reader, cluster, since)
+    ids = approved.open_ids | ((newest | asked_plans(reader, cluster, now)) - approved.ended_ids)
+    try:
+        plans = read_plans(reader, sealer, cluster, since, ids)
+    except SecretError as error:
+        # The publisher has the key: what it refuses is known here.
+        _LOG.warning("the seals of %d plans are not checked here: %s", len(ids), error)
+        plans = {}
+    for plan_id, plan in sorted(plans.items()):
+        if isinstance(plan, FaultyPlan):
+            _add(faults, plan.group_id, plan_id, plan.fault)
+        elif plan_id in newest and plan.approval is None and plan.head["mode"] == Mode.AUTO:
+            _add(faults, plan.head["group_id"], plan_id, _GONE)
+    return {group_id: "; ".join(messages) for group_id, messages in faults.items()}
+
+
+def _add(faults: dict[str, list[str]], group_id: str | None, plan_id: str | None, fault: str) -> None:
+    """Add a fault of a plan; whoever edits rows may leave either id out."""
+    faults[group_id or _NO_GROUP].append(f"plan {str(plan_id)[:12]} is {fault}")
+
+
+def _refused(reader: LakeReader, cluster: str, since: date) -> dict[str, list[str]]:
+    """The plans that the publisher, a user's approval or the step ``decide`` has refused."""
+    wanted: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", ">=", since),
+        ("event", "in", [PlanEvent.REJECTED.value, PlanEvent.EXPIRED.value]),
+    ]
+    columns = ["plan_id", "group_id", "reason"]
+    faults: dict[str, list[str]] = defaultdict(list)
+    for row in reader.read(PLAN_EVENTS, columns=columns, filters=wanted).to_pylist():
+        if (row["reason"] or "").startswith(NOT_AS_SEALED):
+            _add(faults, row["group_id"], row["plan_id"], row["reason"])
+    return faults
+
+
+def _plans_of(reader: LakeReader, snapshot: Mapping[str, Any]) -> set[str]:
+    """Plans of a snapshot that may be published, by their decision or by their head."""
+    wanted = snapshot_filters(snapshot)
+    found: set[str] = set()
+    for table in (PLANS, DECISIONS):
+        rows = reader.read(table, columns=["plan_id", "mode"], filters=wanted).to_pylist()
+        found |= {row["plan_id"] for row in rows if is_followed(row)}
+    return found

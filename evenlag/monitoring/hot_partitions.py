@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagStatus
 from evenlag.lag.group_lag import is_inexact
+from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, MEMBERS
 
 if TYPE_CHECKING:
@@ -35,23 +36,8 @@ _MAY_BE_UNKNOWN: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class HotPartitions:
-    """Hot partitions of a snapshot.
-
-    found: At most one per group.
-    open_groups: Groups that cannot be judged: the lag of some of their partitions is not known.
-    """
-
-    found: tuple[HotPartition, ...] = ()
-    open_groups: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
 class HotPartition:
-    """A partition that dominates its group's lag.
-
-    mean_member_lag_records: An even share of the group's lag: the mean per member.
-    """
+    """A partition that dominates its group's lag; an even share of that is the mean per member."""
 
     group_id: str
     topic: str
@@ -71,35 +57,32 @@ class HotPartition:
 
 def find_hot_partitions(
     reader: LakeReader, snapshot: Mapping[str, Any], is_wanted: Callable[[str], bool]
-) -> HotPartitions:
+) -> dict[str, HotPartition | None]:
     """Find the groups of a snapshot whose most loaded member is so because of one partition.
 
     A partition counts if its lag is at least 1,000 records, at least twice an even share of its group's lag,
     and nearly all of its owner's lag: then no assignment lowers the largest lag of a member. While the lag of
     any partition of a group is not known, its even share is not known either: the group stays open.
 
-    Returns hot partitions sorted by group, and the groups that cannot be judged.
-    is_wanted: Whether to check a group, by its id.
+    Returns by group; None: it cannot be judged.
     """
-    wanted: list[Filter] = [
-        ("cluster", "=", snapshot["cluster"]),
-        ("day", "=", snapshot["day"]),
-        ("snapshot_id", "=", snapshot["snapshot_id"]),
-    ]
+    wanted = snapshot_filters(snapshot)
     heavy: list[Filter] = [
         ("lag_records", ">=", MIN_LAG_RECORDS),
         ("status", "!=", LagStatus.NOT_SUBSCRIBED),
     ]
     candidates = reader.read(LAG, columns=["group_id"], filters=[*wanted, *heavy])["group_id"].unique()
-    unknown = frozenset(filter(is_wanted, _groups_of_unknown_lag(reader, wanted)))
-    groups = [name for name in candidates.to_pylist() if is_wanted(name) and name not in unknown]
+    found: dict[str, HotPartition | None] = dict.fromkeys(
+        filter(is_wanted, _groups_of_unknown_lag(reader, wanted))
+    )
+    groups = [name for name in candidates.to_pylist() if is_wanted(name) and name not in found]
     if not groups:
-        return HotPartitions((), unknown)
+        return found
     of_groups: list[Filter] = [*wanted, ("group_id", "in", groups)]
     columns = ("group_id", "topic", "partition", "owner_member_id", "lag_records")
     lag = reader.read(LAG, columns=columns, filters=[*of_groups, ("status", "!=", LagStatus.NOT_SUBSCRIBED)])
     members = reader.read(MEMBERS, columns=["group_id", "member_id"], filters=of_groups)
-    return HotPartitions(tuple(sorted(hot_in(lag, members), key=lambda hot: hot.group_id)), unknown)
+    return found | {hot.group_id: hot for hot in hot_in(lag, members)}
 
 
 def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str]:
@@ -110,11 +93,7 @@ def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str
 
 
 def hot_in(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
-    """Find the hot partitions of groups whose lag is completely known.
-
-    Returns at most one per group, in no order.
-    members: Rows of ``members`` of the same snapshot: ``group_id, member_id``.
-    """
+    """Find the hot partitions of groups whose lag is completely known: at most one per group."""
     import pyarrow.compute as pc
 
     owned = lag.filter(pc.is_valid(lag["owner_member_id"]))

@@ -1,4 +1,1 @@
-"""The overview of all groups, and the pages that ``evenlag serve`` and Airflow's page answer with.
-
-It reads the lake and draws pages. It writes nothing and reaches no broker.
-"""
+"""The overview of all groups, its metrics and its server: they read the lake and reach no broker."""

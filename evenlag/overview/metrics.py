@@ -7,7 +7,6 @@ gauges; counts of events cover the last 24 hours. A metric of groups or clusters
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from evenlag.enums import Outcome, OutcomeReason, PlanEvent
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS
-from evenlag.overview.model import ClusterState, Drain, GroupRow
 from evenlag.publishing.approvals import open_requests
 from evenlag.queries.lag import SUM_COLUMNS, sum_lag
 from evenlag.safe_text import printable
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from evenlag.lake.file_pruning import Filter
-    from evenlag.overview.model import Overview
+    from evenlag.overview.model import ClusterState, GroupRow, Overview
 
 MAX_GROUPS: Final = 1_000
 """Groups of a cluster that have metrics of their own: those with the largest lag."""
@@ -46,27 +45,13 @@ OUTCOME_REASONS: Final = tuple(
 )
 """Every pair of an outcome and its reason."""
 _OUTCOMES = (PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED)
-_EVENTS = (
-    PlanEvent.PROPOSED,
-    PlanEvent.REJECTED,
-    PlanEvent.APPROVED,
-    PlanEvent.PUBLISHED,
-    *_OUTCOMES,
-    PlanEvent.WITHDRAWN,
-)
 
 _Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterCounts:
-    """What the lake's plans add to the metrics of a cluster.
-
-    events: Plan events of the last 24 hours, by event.
-    outcomes: Published plans that ended in the last 24 hours, by (outcome, reason), see
-        :data:`OUTCOME_REASONS`.
-    published_at: The newest publication of the last 30 days; None if there is none.
-    """
+    """The plan events and outcomes of the last 24 hours, and the newest publication of 30 days."""
 
     events: Mapping[str, int] = field(default_factory=dict)
     outcomes: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -75,11 +60,7 @@ class ClusterCounts:
 
 @dataclass(frozen=True, slots=True)
 class PlanRows:
-    """The rows to count. They are the same until one of their tables changes; the counts are not.
-
-    events: Rows of ``plan_events``, of somewhat more than the last 24 hours.
-    published_at: When the newest plan was published; None: not in 30 days.
-    """
+    """The rows to count. They are the same until one of their tables changes; the counts are not."""
 
     events: Sequence[Mapping[str, Any]]
     outcomes: Sequence[Mapping[str, Any]]
@@ -106,11 +87,7 @@ class PlanRows:
 
 
 class ClusterRow(NamedTuple):
-    """What the metrics of a cluster are made of.
-
-    num_groups, num_left_out: Groups of the snapshot, and how many have no metrics of their own.
-    counts: None if the plan events could not be read.
-    """
+    """What the metrics of a cluster are made of; `counts` is None if the plan events could not be read."""
 
     state: ClusterState
     num_groups: int
@@ -129,11 +106,6 @@ class Metric(Generic[_Row]):
 
 def _seconds(value_ms: float | None) -> float | None:
     return None if value_ms is None else value_ms / 1_000
-
-
-def _drain_s(row: GroupRow) -> float | None:
-    """Time to drain; infinite if the lag does not shrink."""
-    return math.inf if row.drain == Drain.NEVER else _seconds(row.drain_time_ms)
 
 
 _GROUP_METRICS: Final[tuple[Metric[GroupRow], ...]] = (
@@ -175,17 +147,19 @@ _GROUP_METRICS: Final[tuple[Metric[GroupRow], ...]] = (
     Metric(
         "evenlag_group_drain_seconds",
         "Time until the slowest partition has drained; 0 within a minute, +Inf if it does not shrink.",
-        _drain_s,
+        lambda row: _seconds(row.drain_time_ms),
     ),
     Metric("evenlag_group_members", "Members of the group.", lambda row: row.num_members),
     Metric("evenlag_group_partitions", "Partitions of the group.", lambda row: row.num_partitions),
     Metric(
-        "evenlag_group_unknown_partitions", "Partitions whose lag is not known.", lambda row: row.num_unknown
+        "evenlag_group_unknown_partitions",
+        "Partitions whose lag is not known.",
+        lambda row: row.num_unknown_partitions,
     ),
     Metric(
         "evenlag_group_not_subscribed_partitions",
         "Partitions with a commit that no member subscribes to: they are in none of the other metrics.",
-        lambda row: row.num_not_subscribed,
+        lambda row: row.num_not_subscribed_partitions,
     ),
     Metric(
         "evenlag_group_readable",
@@ -254,10 +228,7 @@ def _if_read(row: ClusterRow, value: float | None) -> float | None:
 def render_metrics(
     overview: Overview, counts: Mapping[str, ClusterCounts], max_groups: int = MAX_GROUPS
 ) -> bytes:
-    """Render metrics in Prometheus' text format.
-
-    Returns the text, in UTF-8. Names are those of Kafka; control characters are escaped, as everywhere.
-    """
+    """Render metrics in Prometheus' text format; control characters of names are escaped."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
@@ -291,7 +262,7 @@ class _Collector:
 
 def _largest_first(row: GroupRow) -> tuple[bool, int, str]:
     """Order by lag, unknown lag first: a group that cannot be read may be the one with the largest."""
-    return row.is_readable and not row.num_unknown, -(row.lag_records or 0), row.group_id
+    return row.is_readable and not row.num_unknown_partitions, -(row.lag_records or 0), row.group_id
 
 
 def _families(
@@ -338,23 +309,15 @@ def read_plan_rows(reader: LakeReader, cluster: str, now: datetime) -> PlanRows:
         ("cluster", "=", cluster),
         ("day", ">=", (now - WINDOW - timedelta(days=1)).date()),
     ]
-    published = reader.read_newest(
-        PLAN_EVENTS,
-        "at",
-        columns=["at"],
-        filters=[
-            ("cluster", "=", cluster),
-            ("day", ">=", (now - _LAST_PUBLISH_WITHIN).date()),
-            ("event", "=", PlanEvent.PUBLISHED.value),
-        ],
-    ).to_pylist()
-    return PlanRows(
-        events=reader.read(PLAN_EVENTS, columns=["plan_id", "event", "at"], filters=recent).to_pylist(),
-        outcomes=reader.read(
-            OUTCOMES, columns=["plan_id", "outcome", "reason_code", "slot"], filters=recent
-        ).to_pylist(),
-        published_at=published[0]["at"] if published else None,
-    )
+    published: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", ">=", (now - _LAST_PUBLISH_WITHIN).date()),
+        ("event", "=", PlanEvent.PUBLISHED.value),
+    ]
+    last = reader.read_newest(PLAN_EVENTS, "at", columns=["at"], filters=published).to_pylist()
+    events = reader.read(PLAN_EVENTS, columns=["plan_id", "event", "at"], filters=recent)
+    outcomes = reader.read(OUTCOMES, columns=["plan_id", "outcome", "reason_code", "slot"], filters=recent)
+    return PlanRows(events.to_pylist(), outcomes.to_pylist(), last[0]["at"] if last else None)
 
 
 def _outcome(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -367,27 +330,18 @@ def _outcome(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
-    """Read the metrics of a cluster.
+    """Read the metrics of a cluster's newest snapshot by name, for Airflow; unknown ones are left out.
 
-    Returns metrics by name; unknown ones are left out. ``snapshot.age_s, snapshot.completeness,
-    snapshot.groups, snapshot.partitions`` Of the newest snapshot. ``lag.records, lag.unknown_partitions``
-    Sum of the known lag, left out if all lag is unknown, and the number of partitions with unknown lag. If
-    there are any, the sum is a lower bound. Both are left out of a snapshot with groups whose lag is not
-    computed yet. ``plans.made, plans.<event>`` Plans made from the newest snapshot, and how many of these
-    have the event. A plan is settled by a later snapshot than its own: ``plans.applied`` and
-    ``plans.ignored`` stay 0. ``outcomes.<outcome>`` Published plans of earlier snapshots that the newest
-    snapshot settled, by outcome. ``approvals.open`` Plans that wait for approval.
+    With ``lag.unknown_partitions`` above 0, ``lag.records`` is a lower bound; both are left out of a snapshot
+    with groups whose lag is not computed yet. A plan is settled by a later snapshot than its own:
+    ``plans.<event>`` counts those made from this snapshot, ``outcomes.<outcome>`` those that it settled.
     """
     reader = LakeReader(lake)
     figures: dict[str, float] = {"approvals.open": len(open_requests(reader, cluster, now))}
     snapshot = reader.latest_snapshot(cluster)
     if snapshot is None:
         return figures
-    wanted: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", "=", snapshot["day"]),
-        ("snapshot_id", "=", snapshot["snapshot_id"]),
-    ]
+    wanted = snapshot_filters(snapshot)
     figures |= {
         "snapshot.age_s": (now - snapshot["finished_at"]).total_seconds(),
         "snapshot.completeness": snapshot["completeness"],
@@ -411,15 +365,11 @@ def _lag(reader: LakeReader, wanted: list[Filter], num_groups: int | None) -> di
 
 
 def _plans(reader: LakeReader, wanted: list[Filter]) -> dict[str, int]:
-    """Count the plans made from a snapshot by their events.
-
-    Events are found by plan id: an event has the id of the snapshot that reported it. For an outcome that is
-    a later snapshot than the plan's.
-    """
+    """Count the plans made from a snapshot by their events, which have the id of a later snapshot."""
     plan_ids = set(reader.read(PLANS, columns=["plan_id"], filters=wanted)["plan_id"].to_pylist())
     made = {"plans.made": len(plan_ids)}
     if not plan_ids:
-        return made | {f"plans.{event.lower()}": 0 for event in _EVENTS}
+        return made | {f"plans.{event.lower()}": 0 for event in PlanEvent}
     by_plan: list[Filter] = [
         (column, ">=" if column == "day" else operator, value)
         for column, operator, value in wanted
@@ -429,4 +379,4 @@ def _plans(reader: LakeReader, wanted: list[Filter]) -> dict[str, int]:
     # A repeated run may write an event again.
     pairs = set(zip(events["plan_id"].to_pylist(), events["event"].to_pylist(), strict=True))
     counts = Counter(event for _, event in pairs)
-    return made | {f"plans.{event.lower()}": counts[event] for event in _EVENTS}
+    return made | {f"plans.{event.lower()}": counts[event] for event in PlanEvent}

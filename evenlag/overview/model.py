@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -39,20 +39,10 @@ ATTENTION: Final = frozenset(
 )
 
 
-class Drain(StrEnum):
-    """Whether a group's lag shrinks at the current rates."""
-
-    SHRINKS = "shrinks"
-    NEVER = "never"
-    UNKNOWN = "unknown"
-
-
 @dataclass(frozen=True, slots=True)
 class LastPlan:
-    """The newest plan of a group.
+    """The newest plan of a group, its last event, and the lag of the most loaded member before and by it.
 
-    status, reason: Its last event; None if none is recorded.
-    before_records, after_records: Lag of the most loaded member, and the same by the plan; None: not known.
     num_unknown: Partitions whose lag was not known: if there are any, both lags are lower bounds.
     """
 
@@ -71,13 +61,9 @@ class LastPlan:
 class LastHint:
     """The newest settled hint of a group that no newer hint replaced.
 
-    settled_at: Slot of the snapshot that settled it.
-    outcome, reason: What became of it.
+    settled_at: Slot of the snapshot that settled it; num_unknown is the partitions of unknown lag there.
     before_records, actual_records: Lag of the most loaded member when it was planned, and in that snapshot;
-        None: not known.
-    num_unknown: Partitions whose lag was not known in that snapshot.
-    total_before_records, total_actual_records: Lag of the group when it was planned, and in that snapshot;
-        None: not known.
+        then the same of the group.
     is_evaluated, paid_off: Whether the plan reached its horizon, and paid off there; None: open.
     """
 
@@ -96,27 +82,15 @@ class LastHint:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A group in the last snapshot of its cluster.
+    """A group in the last snapshot of its cluster, with what `evenlag.queries.lag.group_rows` has of it.
 
-    cluster, group_id: Name of the cluster, with the prefix of its DAG ids, and the group id.
-    state: State of the group, as the coordinator reports it.
-    num_members, num_partitions, num_unknown: Members, partitions, and partitions with unknown lag: if there
-        are any, sums are lower bounds.
-    lag_records, max_member_lag_records, lag_skew, unevenness, lag_bound: Lag of the group, of its most
-        loaded member, the largest over the mean lag of a member, and the share of what could be with others
-        that this member has. LOWER or UPPER: both lags are such bounds.
-    time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags: Age of the oldest unconsumed record; where it
-        is not known, a lower bound; and partitions that it is not known of.
-    num_not_subscribed, not_subscribed_lag_records: Partitions that the group has left, and their lag:
-        neither is in its totals.
+    cluster: Name of the cluster, with the prefix of its DAG ids.
     unknown_facts: Which of commits, subscription and owners are unknown, and why; empty: none.
     is_readable: Whether the group's members and commits could be read.
-    drain, drain_time_ms: Whether the lag shrinks, and how long the slowest partition takes.
+    drain_time_ms: How long the slowest partition takes; infinite if its lag does not shrink.
     num_stalled: Partitions with lag and without a commit.
     trend: Lag in the last snapshots, oldest first; None where it is not completely known.
-    mode, policy_mode: Effective mode, and mode by the policy; None: not recorded.
-    decision, decision_reason: What planning made of the group.
-    plan, hint: Newest plan, and newest settled hint.
+    mode: The effective mode; None: not recorded.
     approval_until: Until when a plan waits for approval; None: none waits.
     hot, hot_message: Partition that dominates the lag, and what to do.
     """
@@ -126,7 +100,7 @@ class GroupRow:
     state: str | None = None
     num_members: int = 0
     num_partitions: int = 0
-    num_unknown: int = 0
+    num_unknown_partitions: int = 0
     lag_records: int | None = None
     max_member_lag_records: int | None = None
     lag_skew: float | None = None
@@ -135,12 +109,10 @@ class GroupRow:
     time_lag_ms: int | None = None
     time_lag_at_least_ms: int | None = None
     num_unknown_time_lags: int = 0
-    num_not_subscribed: int = 0
-    not_subscribed_lag_records: int = 0
+    num_not_subscribed_partitions: int = 0
     unknown_facts: str = ""
     is_readable: bool = True
-    drain: Drain = Drain.UNKNOWN
-    drain_time_ms: int | None = None
+    drain_time_ms: float | None = None
     num_stalled: int = 0
     trend: Sequence[int | None] = ()
     mode: str | None = None
@@ -183,7 +155,8 @@ class GroupRow:
             Sign.HOT: self.hot is not None,
             Sign.STALLED: self.num_stalled > 0,
             # While it rebalances, the owners of a group are unknown anyway.
-            Sign.UNKNOWN: self.num_unknown > 0 or bool(self.unknown_facts and self.state not in _REBALANCING),
+            Sign.UNKNOWN: self.num_unknown_partitions > 0
+            or bool(self.unknown_facts and self.state not in _REBALANCING),
             Sign.GROWING: self.is_growing,
             Sign.REBALANCING: self.state in _REBALANCING,
             Sign.NO_MEMBERS: self.num_members == 0,
@@ -210,12 +183,10 @@ _REBALANCING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """A cluster's last snapshot with lag.
+    """A cluster's last snapshot with lag; None: there is none.
 
     name: Name of the cluster, with the prefix of its DAG ids.
-    snapshot_id, read_at: The snapshot, and when its end offsets had been read; None: there is none.
-    completeness: Share of the partitions that could be read; None: not recorded.
-    trend_s: Seconds from the first snapshot of the trends to this one.
+    read_at: When the end offsets had been read.
     is_stale: Whether a newer snapshot was due, by the distance of the last ones.
     problem: Why the cluster has no rows; None: it has.
     open_approvals: Plans that wait for approval, also of groups that the snapshot does not have.
@@ -226,7 +197,6 @@ class ClusterState:
     snapshot_id: str | None = None
     read_at: datetime | None = None
     completeness: float | None = None
-    trend_s: float = 0.0
     is_stale: bool = False
     problem: str | None = None
     open_approvals: int = 0
@@ -235,11 +205,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All groups of some clusters.
+    """All groups of some clusters."""
 
-    made_at: When it was read.
-    """
-
-    made_at: datetime
     clusters: tuple[ClusterState, ...] = ()
-    groups: tuple[GroupRow, ...] = field(default=())
+    groups: tuple[GroupRow, ...] = ()

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
 from datetime import UTC
 from functools import cache
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from evenlag.enums import Mode, Outcome, PlanEvent
 from evenlag.formatting import NOTHING, at_least, bounded, bounded_duration, duration, number, percent
 from evenlag.html.markup import Html, badge, numbers, page, text, when
-from evenlag.overview.choice import ATTENTION_STATE, SORTS, states_of
-from evenlag.overview.model import ATTENTION, Drain, Sign
+from evenlag.overview.model import ATTENTION, Sign
 from evenlag.report.verdict import compare_shares
+from evenlag.safe_text import printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from evenlag.overview.choice import Choice
     from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan, Overview
-
 
 REFRESH_S: Final = 30
 _FOLDER: Final = Path(__file__).parent
@@ -59,6 +59,90 @@ _STATUS_KIND: Final[Mapping[str, str]] = {
     PlanEvent.EXPIRED: "warn",
 }
 _WIDTH, _HEIGHT = 72, 20
+ATTENTION_STATE: Final = "attention"
+# A group that never drains comes after every one that does.
+_NEVER_MS: Final = 10**15
+_MODES: Final = tuple(Mode)
+
+# Columns that rows can be ordered by: the value of a row, None if it has none.
+SORTS: Final[Mapping[str, Callable[[GroupRow], Any]]] = {
+    "group": lambda row: (row.group_id.casefold(), row.cluster),
+    "lag": lambda row: row.lag_records,
+    "trend": lambda row: row.change_records,
+    "behind": lambda row: row.time_lag_ms if row.time_lag_ms is not None else row.time_lag_at_least_ms,
+    "skew": lambda row: row.lag_skew,
+    "drain": lambda row: None if row.drain_time_ms is None else min(row.drain_time_ms, _NEVER_MS),
+    "mode": lambda row: _MODES.index(Mode(row.mode)) if row.mode in _MODES else None,
+    "plan": lambda row: row.plan.slot.timestamp() if row.plan else None,
+    "signs": lambda row: len(row.signs) + 100 * row.needs_attention,
+}
+DEFAULT_SORT: Final = "lag"
+_ASCENDING: Final = frozenset({"group"})
+MAX_SEARCH: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Search, filters and order of the overview; the defaults show all groups, the largest lag first.
+
+    search: Part of a group id as it is shown, in any case.
+    state: ``attention``, one of :class:`~evenlag.overview.model.Sign`, or a mode; empty: all.
+    """
+
+    search: str = ""
+    cluster: str = ""
+    state: str = ""
+    sort: str = DEFAULT_SORT
+    is_reversed: bool = False
+
+    @classmethod
+    def from_query(cls, query: Mapping[str, str]) -> Choice:
+        """Read a choice from the query of a URL; values that do not exist are ignored."""
+        sort, state = query.get("sort", ""), query.get("state", "")
+        states = {ATTENTION_STATE, *Sign, *Mode}
+        return cls(
+            search=query.get("q", "")[:MAX_SEARCH],
+            cluster=query.get("cluster", ""),
+            state=state if state in states else "",
+            sort=sort if sort in SORTS else DEFAULT_SORT,
+            is_reversed=query.get("order") == "reversed",
+        )
+
+    @property
+    def is_ascending(self) -> bool:
+        """Whether the smallest value comes first."""
+        return (self.sort in _ASCENDING) != self.is_reversed
+
+    def matches(self, row: GroupRow) -> bool:
+        """Return whether a group is shown."""
+        return (
+            (not self.cluster or row.cluster == self.cluster)
+            # As it is shown: who searches sees the escapes.
+            and self.search.casefold() in printable_lines(row.group_id).casefold()
+            and (not self.state or self.state in states_of(row))
+        )
+
+    def ordered(self, rows: Iterable[GroupRow]) -> list[GroupRow]:
+        """Order groups; those without a value come last, equal ones by name."""
+        value = SORTS[self.sort]
+        named = sorted(rows, key=lambda row: (row.group_id, row.cluster))
+        known = [row for row in named if value(row) is not None]
+        known.sort(key=value, reverse=not self.is_ascending)
+        return known + [row for row in named if value(row) is None]
+
+    def link(self, sort: str) -> str:
+        """Return the URL that orders by a column, or turns its order round if it is in use."""
+        order = "reversed" if sort == self.sort and not self.is_reversed else ""
+        pairs = {"q": self.search, "cluster": self.cluster, "state": self.state, "sort": sort, "order": order}
+        return f"?{urlencode({name: value for name, value in pairs.items() if value})}"
+
+
+def states_of(row: GroupRow) -> list[str]:
+    """Return the values of the filter by state that show a group."""
+    states = [str(sign) for sign in row.signs]
+    if row.mode:
+        states.append(row.mode)
+    return [*states, ATTENTION_STATE] if row.needs_attention else states
 
 
 @cache
@@ -77,12 +161,7 @@ def content_policy() -> str:
 
 
 def overview_page(overview: Overview, choice: Choice) -> str:
-    """Build the page.
-
-    Returns the HTML document. It contains all groups: the script filters without a request. It does not
-    depend on the time at which it is built.
-    choice: What to show, and in which order.
-    """
+    """Build the page. It has all groups, so the script filters without a request, and no time of its own."""
     has_clusters = len(overview.clusters) > 1
     shown = frozenset(id(row) for row in overview.groups if choice.matches(row))
     rows = choice.ordered(overview.groups)
@@ -129,7 +208,7 @@ def _totals(groups: Iterable[GroupRow]) -> Html:
     return numbers(
         (
             (number(len(rows)), "groups"),
-            (at_least(total, sum(row.num_unknown for row in rows)), "records behind"),
+            (at_least(total, sum(row.num_unknown_partitions for row in rows)), "records behind"),
             (number(sum(row.needs_attention for row in rows)), "groups to look at"),
             (number(sum(Sign.WAITING in row.signs for row in rows)), "plans wait for approval"),
         )
@@ -207,9 +286,8 @@ def row_html(row: GroupRow, *, is_shown: bool, has_clusters: bool) -> Html:
         ("plan", _plan(row)),
         ("signs", _signs(row)),
     )
-    numbers = {"lag", "trend", "behind", "skew", "drain"}
     tds = "".join(
-        f"<td{' class=n' if key in numbers else ''}{_value(key, row)}>{text(html)}</td>"
+        f"<td{' class=n' if key in _NUMBERS else ''}{_value(key, row)}>{text(html)}</td>"
         for key, html in cells
     )
     hidden = "" if is_shown else " hidden"
@@ -270,10 +348,8 @@ def _sparkline(points: Sequence[int | None]) -> Html:
 
 
 def _drain(row: GroupRow) -> str:
-    if row.drain is Drain.NEVER:
+    if row.drain_time_ms == inf:
         return "not shrinking"
-    if row.drain is Drain.UNKNOWN:
-        return NOTHING
     return "caught up" if row.drain_time_ms == 0 else duration(row.drain_time_ms)
 
 
@@ -312,8 +388,8 @@ def _plan_line(plan: LastPlan, actual: str | None) -> Html:
     after = actual or at_least(plan.after_records, plan.num_unknown)
     expected = "" if actual else " planned"
     change = f"{before} → {after}{expected}, {_count(plan.moves, 'move')}"
-    gates = f"failed: {text(', '.join(plan.failed_gates))}" if plan.failed_gates else ""
-    failed_gates = f"<span class=sub>{gates}</span>" if gates else ""
+    gates = text(", ".join(plan.failed_gates))
+    failed_gates = f"<span class=sub>failed: {gates}</span>" if gates else ""
     why = f' title="{text(plan.reason)}"' if plan.reason else ""
     return Html(
         f"<span{why}>{badge(status, kind)} {_short(plan.slot)}</span>{failed_gates}"
@@ -344,7 +420,6 @@ _BAD: Final = frozenset({Sign.NOT_FOLLOWED, Sign.FAILED, Sign.STALLED})
 
 
 def _detail(sign: Sign, row: GroupRow) -> Html:
-    """What a sign is about, after its badge."""
     detail = ""
     match sign:
         case Sign.WAITING if row.approval_until is not None:
@@ -355,8 +430,9 @@ def _detail(sign: Sign, row: GroupRow) -> Html:
         case Sign.STALLED:
             detail = _count(row.num_stalled, "partition")
         case Sign.UNKNOWN:
-            count = f"{row.num_unknown:,} of {_count(row.num_partitions, 'partition')}"
-            detail = f"{count}{': ' * bool(row.unknown_facts)}" if row.num_unknown else ""
+            num_unknown = row.num_unknown_partitions
+            count = f"{num_unknown:,} of {_count(row.num_partitions, 'partition')}"
+            detail = f"{count}{': ' * bool(row.unknown_facts)}" if num_unknown else ""
             return Html(f" {text(detail)}{_clip(row.unknown_facts)}")
         case Sign.NOT_FOLLOWED if row.hint is not None:
             return Html(f" {_clip(row.hint.reason)}")
@@ -366,11 +442,9 @@ def _detail(sign: Sign, row: GroupRow) -> Html:
 
 
 def evaluation_text(plan: LastPlan, hint: LastHint) -> str | None:
-    """Return whether a followed plan was worth it, as the report decides it.
+    """Return whether a followed plan was worth it, as the report decides it; None: it was not followed.
 
     At the plan's horizon its evaluation decides; before, the most loaded member's share of the group's lag.
-
-    Returns the words; None if the plan was not followed.
     """
     if hint.outcome != Outcome.APPLIED:
         return None

@@ -24,9 +24,9 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
 )
 from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, hot_in
-from evenlag.overview.model import ClusterState, Drain, GroupRow, LastHint, LastPlan
+from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan
 from evenlag.publishing.approvals import open_requests
-from evenlag.queries.lag import MEMBER_COLUMNS, group_rows, unknown_facts
+from evenlag.queries.lag import DRAIN_COLUMNS, MEMBER_COLUMNS, drain_times, group_rows, unknown_facts
 from evenlag.queries.plan_rows import last_events
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
-
+    from evenlag.monitoring.hot_partitions import HotPartition
 
 # Snapshots of a trend, and rows of lag that a request reads at most for those that are not known yet.
 NUM_POINTS: Final = 12
@@ -46,13 +46,13 @@ _MAX_TREND_ROWS: Final = 1_000_000
 _NUM_TRIED: Final = 3
 _MAX_KNOWN: Final = 64
 _SHORTEST_DUE: Final = timedelta(minutes=3)
-_LAG_COLUMNS: Final = (
-    *LAG_COLUMNS,
-    "topic",
-    "partition",
-    "consume_rate_records_per_s",
-    "stalled",
-)
+_LAG_COLUMNS: Final = tuple(dict.fromkeys((*LAG_COLUMNS, *DRAIN_COLUMNS, "topic", "partition", "stalled")))
+# What the overview shows of `group_rows`, by the same names.
+_ROW_FIELDS: Final = (
+    "group_id", "num_members", "num_partitions", "num_unknown_partitions", "lag_records",
+    "max_member_lag_records", "lag_skew", "unevenness", "lag_bound", "time_lag_ms", "time_lag_at_least_ms",
+    "num_unknown_time_lags", "num_not_subscribed_partitions",
+)  # fmt: skip
 # Lag by group; None where some of it is not known.
 _Sums = dict[str, int | None]
 LOOK_BACK: Final = timedelta(days=7)
@@ -60,35 +60,17 @@ LOOK_BACK: Final = timedelta(days=7)
 _MIN_ROWS: Final = 2_000
 _ROWS_PER_GROUP: Final = 3
 _PLAN_COLUMNS: Final = (
-    "plan_id",
-    "group_id",
-    "day",
-    "slot",
-    "moves",
-    "metrics_before",
-    "metrics_after",
-    "num_unknown_lags",
-)
+    "plan_id", "group_id", "day", "slot", "moves", "metrics_before", "metrics_after", "num_unknown_lags",
+)  # fmt: skip
 _OUTCOME_COLUMNS: Final = (
-    "plan_id",
-    "group_id",
-    "day",
-    "slot",
-    "outcome",
-    "reason",
-    "max_member_lag_before_records",
-    "max_member_lag_actual_records",
-    "num_unknown_partitions",
-    "total_lag_before_records",
+    "plan_id", "group_id", "day", "slot", "outcome", "reason", "max_member_lag_before_records",
+    "max_member_lag_actual_records", "num_unknown_partitions", "total_lag_before_records",
     "total_lag_actual_records",
-)
+)  # fmt: skip
 
 
 class LagHistory:
-    """Lag by group of past snapshots. They never change, so each is read once.
-
-    max_known: Number of snapshots to remember, over all lakes and clusters.
-    """
+    """Lag by group of past snapshots of all lakes and clusters. They never change, so each is read once."""
 
     def __init__(self, max_known: int = _MAX_KNOWN) -> None:
         self._known: OrderedDict[tuple[str, str], _Sums] = OrderedDict()
@@ -98,17 +80,14 @@ class LagHistory:
     def sums(
         self, reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]], max_rows: int
     ) -> list[_Sums | None]:
-        """Return the lag by group of snapshots.
-
-        max_rows: Number of rows of ``lag`` to read at most; the newest snapshots come first.
-        """
+        """Return the lag by group of snapshots, newest first; read at most so many rows of ``lag``."""
         root = reader.paths.root
         with self._lock:
             found = {s["snapshot_id"]: self._known.get((root, s["snapshot_id"])) for s in snapshots}
         missing = [s for s in snapshots if found[s["snapshot_id"]] is None]
         if missing:
-            missing = self._affordable(reader, cluster, missing, max_rows)
-            found |= _read_sums(reader, cluster, missing)
+            of_newest = reader.count(LAG, filters=_of_snapshots(cluster, missing[:1]))
+            found |= _read_sums(reader, cluster, missing[: max_rows // max(of_newest, 1)])
         with self._lock:
             for name, sums in found.items():
                 if sums is not None:
@@ -117,13 +96,6 @@ class LagHistory:
             while len(self._known) > self._max_known:
                 self._known.popitem(last=False)
         return [found[s["snapshot_id"]] for s in snapshots]
-
-    @staticmethod
-    def _affordable(
-        reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]], max_rows: int
-    ) -> list[Mapping[str, Any]]:
-        of_newest = reader.count(LAG, filters=_of_snapshots(cluster, snapshots[:1]))
-        return list(snapshots[: max_rows // max(of_newest, 1)])
 
 
 def read_cluster(
@@ -134,10 +106,7 @@ def read_cluster(
     name: str | None = None,
     history: LagHistory | None = None,
 ) -> tuple[ClusterState, tuple[GroupRow, ...]]:
-    """Read the groups of a cluster's last snapshot with lag.
-
-    now: Current time: an approval request whose deadline has passed is not open.
-    """
+    """Read the groups of a cluster's last snapshot with lag, and the approvals that are open at a time."""
     shown = name or cluster
     snapshots = reader.read_newest(
         SNAPSHOTS,
@@ -153,7 +122,7 @@ def read_cluster(
     wanted = _of_snapshots(cluster, [newest])
     members = reader.read(MEMBERS, columns=(*MEMBER_COLUMNS, "group_state"), filters=wanted)
     past = (history or LagHistory()).sums(reader, cluster, earlier, _MAX_TREND_ROWS)
-    points = [(s["end_read_at"], sums) for s, sums in zip(earlier, past, strict=True) if sums is not None]
+    trends = [sums for sums in reversed(past) if sums is not None]
     # Neighbours' distance, not the schedule: the policy may be elsewhere.
     gaps = [one["slot"] - other["slot"] for one, other in pairwise(snapshots)]
     due = max(_NUM_TRIED * median(gaps), _SHORTEST_DUE) if gaps else None
@@ -165,11 +134,9 @@ def read_cluster(
         read_at=newest["end_read_at"],
         completeness=newest["completeness"],
         is_stale=stale_from is not None and now > stale_from,
-        trend_s=(newest["end_read_at"] - points[-1][0]).total_seconds() if points else 0.0,
         open_approvals=sum(plan.approval_until is not None for plan in plans.values()),
-        valid_until=now if len(points) < len(past) else _next_change(stale_from, plans, now),
+        valid_until=now if len(trends) < len(past) else _next_change(stale_from, plans, now),
     )
-    trends = [sums for _, sums in reversed(points)]
     decided = _decisions(reader, cluster, newest)
     return state, tuple(_rows(shown, lag, members, trends, decided, plans))
 
@@ -251,82 +218,38 @@ def _rows(
 
     is_decided, decisions = decided
     states = dict(zip(members["group_id"].to_pylist(), members["group_state"].to_pylist(), strict=True))
-    found = {row["group_id"]: row for row in group_rows(lag, members)}
-    lag = counted_rows(lag)
     failed = set(members.filter(pc.is_valid(members["error"]))["group_id"].to_pylist())
-    drains, stalled, hot = _drains(lag), _stalled(lag), _hot(lag, members)
+    counted = counted_rows(lag)
+    drains, stalled, hot = drain_times(counted, "group_id"), _stalled(counted), _hot(counted, members)
     rows = []
-    # A group without partitions has no rows of lag.
-    for group_id in sorted({*found, *states}):
-        row: Mapping[str, Any] = found.get(group_id, {})
+    for row in sorted(group_rows(lag, members), key=lambda row: str(row["group_id"])):
+        group_id = row["group_id"]
         decision = decisions.get(group_id, {})
         known = plans.get(group_id, PlanState())
-        now = row.get("lag_records") if row.get("lag_bound") is None else None
-        drain, drain_time_ms = drains.get(group_id, (Drain.UNKNOWN, None))
-        mode = decision.get("mode") or (Mode.OBSERVE.value if is_decided and not decision else None)
+        now = row["lag_records"] if row["lag_bound"] is None else None
+        dominant = hot.get(group_id)
         rows.append(
             GroupRow(
                 cluster=name,
-                group_id=group_id,
                 state=states.get(group_id),
-                num_members=row.get("num_members", 0),
-                num_partitions=row.get("num_partitions", 0),
-                num_unknown=row.get("num_unknown_partitions", 0),
-                lag_records=row.get("lag_records"),
-                max_member_lag_records=row.get("max_member_lag_records"),
-                lag_skew=row.get("lag_skew"),
-                unevenness=row.get("unevenness"),
-                lag_bound=row.get("lag_bound"),
-                time_lag_ms=row.get("time_lag_ms"),
-                time_lag_at_least_ms=row.get("time_lag_at_least_ms"),
-                num_unknown_time_lags=row.get("num_unknown_time_lags", 0),
-                num_not_subscribed=row.get("num_not_subscribed_partitions", 0),
-                not_subscribed_lag_records=row.get("not_subscribed_lag_records", 0),
-                unknown_facts=unknown_facts(row) if row else "",
-                is_readable=group_id not in failed and row.get("commit_problem") is None,
-                drain=drain,
-                drain_time_ms=drain_time_ms,
+                **{key: row[key] for key in _ROW_FIELDS},
+                unknown_facts=unknown_facts(row),
+                is_readable=group_id not in failed and row["commit_problem"] is None,
+                drain_time_ms=drains.get(group_id),
                 num_stalled=stalled.get(group_id, 0),
                 trend=(*(sums.get(group_id) for sums in trends), now),
-                mode=mode,
+                mode=decision.get("mode") or (Mode.OBSERVE.value if is_decided and not decision else None),
                 policy_mode=decision.get("policy_mode"),
                 decision=decision.get("decision"),
                 decision_reason=decision.get("reason"),
                 plan=known.plan,
                 hint=known.hint,
                 approval_until=known.approval_until,
-                hot=hot.get(group_id, (None, None))[0],
-                hot_message=hot.get(group_id, (None, None))[1],
+                hot=None if dominant is None else f"{dominant.topic}-{dominant.partition}",
+                hot_message=None if dominant is None else dominant.message,
             )
         )
     return rows
-
-
-def _drains(lag: pa.Table) -> dict[str, tuple[Drain, int | None]]:
-    """Longest drain time of a group's partitions.
-
-    A partition with lag and known rates that has no drain time does not shrink: then the group never drains.
-    """
-    import pyarrow.compute as pc
-
-    has_lag = pc.greater(pc.fill_null(lag["lag_records"], 0), 0)
-    has_none = pc.and_(has_lag, pc.is_null(lag["drain_time_ms"]))
-    has_rate = pc.is_valid(lag["consume_rate_records_per_s"])
-    counted = (
-        lag.select(["group_id", "drain_time_ms"])
-        .append_column("never", pc.and_(has_none, has_rate))
-        .append_column("open", pc.or_(pc.is_null(lag["lag_records"]), pc.and_(has_none, pc.invert(has_rate))))
-        .group_by("group_id")
-        .aggregate([("drain_time_ms", "max"), ("never", "any"), ("open", "any")])
-    )
-    return {
-        row["group_id"]: (Drain.NEVER, None)
-        if row["never_any"]
-        else (Drain.UNKNOWN, None)
-        if row["open_any"]
-        else (Drain.SHRINKS, row["drain_time_ms_max"])
-        for row in counted.to_pylist()
-    }
 
 
 def _stalled(lag: pa.Table) -> dict[str, int]:
@@ -336,8 +259,7 @@ def _stalled(lag: pa.Table) -> dict[str, int]:
     return dict(zip(rows["group_id"].to_pylist(), rows["count_all"].to_pylist(), strict=True))
 
 
-def _hot(lag: pa.Table, members: pa.Table) -> dict[str, tuple[str, str]]:
-    """Hot partition of each group whose lag is completely known, and its message."""
+def _hot(lag: pa.Table, members: pa.Table) -> dict[str, HotPartition]:
     import pyarrow.compute as pc
 
     # Few groups have a partition that may be hot; the others need no sums.
@@ -345,9 +267,7 @@ def _hot(lag: pa.Table, members: pa.Table) -> dict[str, tuple[str, str]]:
     some = lag.filter(pc.is_in(lag["group_id"], heavy))
     unknown = some.filter(is_inexact(some))["group_id"].unique()
     known = some.filter(pc.invert(pc.is_in(some["group_id"], unknown)))
-    return {
-        each.group_id: (f"{each.topic}-{each.partition}", each.message) for each in hot_in(known, members)
-    }
+    return {each.group_id: each for each in hot_in(known, members)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,10 +282,7 @@ class PlanState:
 def read_plan_states(
     reader: LakeReader, cluster: str, snapshot: Mapping[str, Any], now: datetime
 ) -> dict[str, PlanState]:
-    """Read the plans of the week before a snapshot, as far as the newest rows tell.
-
-    Returns by group id; groups without plans, hints and requests are left out.
-    """
+    """Read the plans of the week before a snapshot by group, as far as the newest rows tell."""
     since = snapshot["day"] - LOOK_BACK
     wanted: list[Filter] = [("cluster", "=", cluster), ("day", ">=", since)]
     limit = max(_MIN_ROWS, _ROWS_PER_GROUP * (snapshot["num_groups"] or 0))
@@ -380,9 +297,7 @@ def read_plan_states(
 
 def _last_plans(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[str, LastPlan]:
     rows = reader.read_newest(PLANS, "slot", filters=wanted, columns=_PLAN_COLUMNS, limit=limit).to_pylist()
-    newest: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        newest.setdefault(row["group_id"], row)
+    newest = {row["group_id"]: row for row in reversed(rows)}
     if not newest:
         return {}
     ids = [row["plan_id"] for row in newest.values()]
@@ -438,10 +353,9 @@ def _last_hints(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[st
             found = (row["sequence"] or 0, row["plan_id"])
             published[row["group_id"]] = max(found, published.get(row["group_id"], found))
     newest: dict[str, dict[str, Any]] = {}
-    for row in rows:
+    for row in reversed(rows):
         last = published.get(row["group_id"])
-        is_replaced = row["outcome"] == Outcome.IGNORED and last is not None and last[1] != row["plan_id"]
-        if row["group_id"] not in newest and not is_replaced:
+        if row["outcome"] != Outcome.IGNORED or last is None or last[1] == row["plan_id"]:
             newest[row["group_id"]] = row
     followed = [row["plan_id"] for row in newest.values() if row["outcome"] == Outcome.APPLIED]
     of_plans: list[Filter] = [*wanted, ("plan_id", "in", followed)]

@@ -9,16 +9,20 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
+import math
+import resource
 import socket
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urlsplit
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evenlag.errors import JobError
 from evenlag.logging_setup import named_logger
@@ -26,12 +30,12 @@ from evenlag.overview.metrics import MAX_GROUPS, render_metrics
 from evenlag.overview.views import HEADERS, MAX_HOURS, OverviewView, answer, message_page
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable, Mapping
 
-    import uvicorn
     from starlette.requests import Request
 
-    from evenlag.overview.sources import ReportSource
+    from evenlag.overview.views import ReportSource
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 HEALTH_PATH: Final = "/healthz"
@@ -39,6 +43,10 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _DEFAULT_HOURS: Final = 24.0
 # asyncio accepts so many connections before it looks after the first of them.
 _BACKLOG: Final = 32
+HEADER_S: Final = 10.0
+ANSWER_S: Final = 120.0
+_MAX_CONNECTIONS: Final = 128
+_REPORT_S: Final = 60.0
 _LOG: Final = named_logger(__name__)
 
 
@@ -53,10 +61,7 @@ def make_app(
     hosts: Iterable[str] = (),
     max_groups: int = MAX_GROUPS,
 ) -> Starlette:
-    """Build the application.
-
-    sources: Returns the clusters by name.
-    """
+    """Build the application; `sources` returns the clusters by name."""
     view = OverviewView(sources)
 
     def overview(request: Request) -> Response:
@@ -105,10 +110,7 @@ def make_app(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the server's socket.
-
-    host, port: Address; port 0: any free one.
-    """
+    """Open the server's socket."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         opened = socket.socket(family, kind, protocol)
@@ -134,10 +136,6 @@ def serve(app: Starlette, opened: socket.socket) -> None:
 
 def make_server(app: Starlette) -> uvicorn.Server:
     """Build the server of an application, with the limits of its connections."""
-    import uvicorn
-
-    from evenlag.overview.limited_protocol import LimitedProtocol
-
     config = uvicorn.Config(
         app,
         http=LimitedProtocol,
@@ -213,3 +211,72 @@ def _given_token(header: str) -> bytes:
         except binascii.Error:
             return b""
     return b""
+
+
+def max_connections() -> int:
+    """Return the limit: 128, or a quarter of the files that the process may open."""
+    return max(8, min(_MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+
+
+class LimitedProtocol(H11Protocol):
+    """uvicorn's protocol of one connection, with limits.
+
+    uvicorn limits idle connections only, between two requests: a client that begins a request and never ends
+    it would keep its connection. A new connection above the limit ends the oldest one that waits for its
+    client, so that whoever holds many loses them and others are answered.
+    """
+
+    _limit: asyncio.TimerHandle | None = None
+    _is_answering = False
+    _reported_at: ClassVar[float] = -math.inf
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
+        """Begin the time for the headers, and make room."""
+        super().connection_made(transport)
+        self._set_limit(HEADER_S)
+        self._made_at = self.loop.time()
+        if len(self.connections) > max_connections():
+            others = [other for other in self.connections if isinstance(other, LimitedProtocol)]
+            waiting = [other for other in others if not other._is_answering and other is not self]  # noqa: SLF001  # this class
+            oldest = min(waiting, key=lambda other: other._made_at, default=self)  # noqa: SLF001  # as above
+            self._report()
+            # Its loss is reported later, and the next new connection must find another one.
+            self.connections.discard(oldest)
+            oldest.transport.abort()
+
+    def _report(self) -> None:
+        """Log at most once a minute: whoever opens many connections would fill the log."""
+        now = self.loop.time()
+        if now - LimitedProtocol._reported_at >= _REPORT_S:
+            LimitedProtocol._reported_at = now
+            _LOG.warning(
+                "more than %d connections: those that wait longest for their clients are ended",
+                max_connections(),
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the limit."""
+        if self._limit is not None:
+            self._limit.cancel()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Read what has arrived; complete headers begin the time for the answer."""
+        super().handle_events()
+        self._note_phase()
+
+    def on_response_complete(self) -> None:
+        """Begin the time for the next request's headers."""
+        super().on_response_complete()
+        self._note_phase()
+
+    def _note_phase(self) -> None:
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        if is_answering != self._is_answering:
+            self._is_answering = is_answering
+            self._set_limit(ANSWER_S if is_answering else HEADER_S)
+
+    def _set_limit(self, seconds: float) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        self._limit = self.loop.call_later(seconds, self.transport.abort)

@@ -1,8 +1,15 @@
-"""Responses of the overview and of the reports; the caller passes in the authorization check."""
+"""Responses of the overview and of the reports; the caller passes in the authorization check.
+
+Airflow's API server has no DAG bundle, so it may not have the policies. ``EVENLAG_REPORT_LAKES`` names the
+lakes by the prefixes of the DAG ids; the clusters are those that a lake has snapshots of. Without the
+variable, the policy that ``EVENLAG_CONFIG`` names is the only one, and its DAG ids have no prefix.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -11,7 +18,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from evenlag.errors import JobError
+from evenlag.errors import JobError, PolicyError
 from evenlag.lake.delta_log import table_version
 from evenlag.lake.tables import (
     APPROVAL_REQUESTS,
@@ -26,21 +33,18 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
 )
 from evenlag.logging_setup import named_logger
-from evenlag.overview.choice import Choice
 from evenlag.overview.metrics import read_plan_rows
 from evenlag.overview.model import ClusterState, Overview
-from evenlag.overview.page import content_policy, overview_page
+from evenlag.overview.page import Choice, content_policy, overview_page
 from evenlag.overview.read_cluster import LagHistory, read_cluster
-from evenlag.overview.sources import find_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from evenlag.overview.metrics import ClusterCounts, PlanRows
     from evenlag.overview.model import GroupRow
-    from evenlag.overview.sources import ReportSource
 
-
+LAKES_VARIABLE: Final = "EVENLAG_REPORT_LAKES"
 _LOG = named_logger(__name__)
 # Relative to the report: both are below the same path.
 OVERVIEW_LINK: Final = "overview"
@@ -60,7 +64,6 @@ HEADERS: Final = {
 # time are in its memory.
 _DRAWING: Final = threading.Lock()
 UNREADABLE_POLICY: Final = "The policy cannot be read: the server's log says why."
-_LOG = named_logger(__name__)
 # Several people look at the same overview: what one of them read a moment ago is not read again.
 _FRESH_S: Final = 5.0
 _Read = tuple[ClusterState, "tuple[GroupRow, ...]"]
@@ -73,6 +76,69 @@ _COUNTED: Final = (PLAN_EVENTS, OUTCOMES)
 _Versions = tuple[int | None, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ReportSource:
+    """A cluster by its name in its policy, and where the report of it is read from."""
+
+    dag_prefix: str
+    cluster: str
+    lake: str
+
+    @property
+    def name(self) -> str:
+        """The cluster among those of all policies."""
+        return f"{self.dag_prefix}{self.cluster}"
+
+    @property
+    def dag_id(self) -> str:
+        """The DAG that authorizes access to the report."""
+        return f"{self.dag_prefix}lag_rebalance__{self.cluster}"
+
+
+def find_sources(environ: Mapping[str, str] | None = None) -> dict[str, ReportSource]:
+    """Return the clusters that have a report by name."""
+    environ = os.environ if environ is None else environ
+    if text := environ.get(LAKES_VARIABLE, "").strip():
+        found = list(_clusters_of(_parse(text)))
+    else:
+        from evenlag.policy.loader import load_policy
+
+        policy = load_policy().policy
+        found = [ReportSource("", cluster, policy.lake) for cluster in policy.clusters]
+    return {source.name: source for source in sorted(found, key=lambda source: source.name)}
+
+
+def _parse(text: str) -> dict[str, str]:
+    try:
+        lakes = json.loads(text)
+    except ValueError:
+        lakes = None
+    if not isinstance(lakes, dict) or not all(isinstance(lake, str) and lake for lake in lakes.values()):
+        raise PolicyError(
+            f"{LAKES_VARIABLE} is no JSON object of lakes by the prefixes of their DAG ids: set it as in "
+            """{"": "s3a://bucket/lake", "team_b_": "/srv/lake"}"""
+        )
+    return lakes
+
+
+def _clusters_of(lakes: Mapping[str, str]) -> Iterator[ReportSource]:
+    from evenlag.lake.reader import LakeReader
+
+    errors = []
+    for prefix, lake in lakes.items():
+        try:
+            clusters = LakeReader(lake).clusters(SNAPSHOTS)
+        except JobError as error:
+            # The reports of the other lakes are still of use.
+            _LOG.warning("the lake %s cannot be read: %s", lake, error)
+            errors.append(error)
+            continue
+        for cluster in clusters:
+            yield ReportSource(prefix, cluster, lake)
+    if errors and len(errors) == len(lakes):
+        raise errors[0]
+
+
 def answer(
     may_read: Callable[[str], bool],
     cluster: str | None,
@@ -80,14 +146,11 @@ def answer(
     hours: float,
     sources: Callable[[], dict[str, ReportSource]] = find_sources,
 ) -> tuple[int, str]:
-    """Build the response to a request for a report.
+    """Build the response to a request for a report: 200, 403 without permission, 404 without data, else 503.
 
-    Returns HTTP status and the HTML page: 200, 403 without permission, 404 without data, 503 for another
-    error.
     may_read: Whether the user may read the DAG of this id, and so the report of its cluster. The response
         is the same for a cluster that does not exist and for one that the user may not read.
-    cluster: Name of the cluster, with the prefix of its DAG ids; default: the first one that the user may
-        read.
+    cluster: Name with the prefix of its DAG ids; default: the first one that the user may read.
     group: Group id; default: the group with the largest lag.
     """
     try:
@@ -95,16 +158,17 @@ def answer(
     except JobError:
         # Whose permission would apply is not known, and the message may quote the policy.
         _LOG.exception("the policy of the report cannot be read")
-        return _error_page(HTTPStatus.SERVICE_UNAVAILABLE, UNREADABLE_POLICY)
+        return HTTPStatus.SERVICE_UNAVAILABLE, message_page(UNREADABLE_POLICY)
     try:
         allowed = {name: source for name, source in found.items() if may_read(source.dag_id)}
         if not allowed or (cluster is not None and cluster not in allowed):
             what = "any cluster's DAG" if cluster is None else f"the DAG of the cluster {cluster}"
-            return _error_page(HTTPStatus.FORBIDDEN, f"You may not read {what}, or there is none.")
+            return HTTPStatus.FORBIDDEN, message_page(f"You may not read {what}, or there is none.")
         return HTTPStatus.OK, _page(allowed, cluster or next(iter(allowed)), group, hours)
     except JobError as error:
         is_nothing = error.exit_code == _NOTHING_THERE
-        return _error_page(HTTPStatus.NOT_FOUND if is_nothing else HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        status = HTTPStatus.NOT_FOUND if is_nothing else HTTPStatus.SERVICE_UNAVAILABLE
+        return status, message_page(str(error))
 
 
 def _page(sources: Mapping[str, ReportSource], name: str, group: str | None, hours: float) -> str:
@@ -121,10 +185,6 @@ def _page(sources: Mapping[str, ReportSource], name: str, group: str | None, hou
     with _DRAWING:
         report = read_report(LakeReader(source.lake), source.cluster, group, hours=hours, max_rows=MAX_ROWS)
         return report_page(report, link_of=link_of, clusters=others, cluster=name)
-
-
-def _error_page(status: HTTPStatus, message: str) -> tuple[int, str]:
-    return status, message_page(message)
 
 
 def message_page(message: str) -> str:
@@ -146,10 +206,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response over HTTP.
-
-    status, body, headers: HTTP status, HTML page, and headers.
-    """
+    """An HTML page over HTTP."""
 
     status: int
     body: str
@@ -157,10 +214,7 @@ class Response:
 
 
 class OverviewView:
-    """Answers requests for the overview; one for a process, because it remembers the lag of past snapshots.
-
-    sources: Returns the clusters by name.
-    """
+    """Answers requests for the overview; one for a process: it remembers the lag of past snapshots."""
 
     def __init__(self, sources: Callable[[], dict[str, ReportSource]] = find_sources) -> None:
         self._sources = sources
@@ -173,10 +227,8 @@ class OverviewView:
     def answer(
         self, may_read: Callable[[str], bool], query: Mapping[str, str], known_tag: str | None = None
     ) -> Response:
-        """Build the response to a request.
+        """Build the response: 200, 304 if the browser has it, 403 without a permission, 503 without a policy.
 
-        Returns 200, 304 if the browser has it, 403 without any permission, 503 if the policy cannot be
-        read.
         may_read: Whether the user may read the DAG of this id, and so the groups of its cluster. Other
             clusters are left out, as if they did not exist.
         known_tag: Tag of the response that the browser has: ``If-None-Match``.
@@ -205,7 +257,7 @@ class OverviewView:
         """Read the overview of clusters. One whose lake cannot be read has the reason instead of rows."""
         parts = [self._cluster(source) for source in sources]
         groups = tuple(row for _, rows in parts for row in rows)
-        return Overview(datetime.now(UTC), tuple(state for state, _ in parts), groups)
+        return Overview(tuple(state for state, _ in parts), groups)
 
     def count(self, sources: list[ReportSource]) -> dict[str, ClusterCounts]:
         """Count the plan events of clusters. One whose lake cannot be read is left out, with a warning."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-
 _SIGNS: Final = {Comparison.EQUAL: "=", Comparison.AT_MOST: "≤", Comparison.AT_LEAST: "≥"}
 _SAFE_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
 _MAX_DISTINCT: Final = 3
@@ -26,12 +25,9 @@ _RUN_FOLDER: Final = "runs"
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """An expectation of a suite, independent of any run.
+    """The expectation of a gate or check, independent of any run.
 
-    name: The gate or check.
-    kind: Type of the expectation, as Great Expectations names it.
-    observed: Name of the observed value.
-    comparison: How it must compare to the limit.
+    kind: Its type, as Great Expectations names it.
     table: The table that it checks; empty: a plan.
     """
 
@@ -50,11 +46,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of one expectation for one row: a plan, or a snapshot.
-
-    passed: The verdict of the validation.
-    observed, allowed: The value and its limit as they are recorded; None: unknown.
-    """
+    """The result of one expectation for one plan or snapshot: value and limit as recorded; None: unknown."""
 
     passed: bool
     observed: str | None
@@ -78,10 +70,8 @@ class PlanResults:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run evaluated.
+    """What one run evaluated: `plans` may be a part of all, `checks` are empty if the snapshot has none.
 
-    num_plans: Number of plans, of which `plans` may be a part.
-    checks: Results of the quality checks by name; empty if the snapshot was not checked.
     num_differing: Number of verdicts that are not those on record.
     """
 
@@ -112,9 +102,8 @@ class Run:
 def render_pages(
     cluster: str, runs: Sequence[Run], suites: Mapping[str, Sequence[Expectation]], built_at: datetime
 ) -> dict[str, str]:
-    """Render all pages of a cluster.
+    """Render all pages of a cluster: HTML by the path of the page, ``index.html`` and one per run.
 
-    Returns HTML by the path of the page, ``index.html`` and one per run.
     suites: Expectations by suite: ``gates``, then those of the tables.
     """
     names = {run.snapshot_id: _page_name(run.snapshot_id, number) for number, run in enumerate(runs)}
@@ -281,7 +270,6 @@ def _check_table(run: Run, checks: Iterable[Expectation]) -> str:
 
 
 def _prose(words: str) -> Html:
-    """Text whose names are in backquotes."""
     return Html(re.sub(r"`([^`]+)`", r"<code>\1</code>", text(words)))
 
 

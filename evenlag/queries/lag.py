@@ -7,6 +7,7 @@ no lower bound: it is None as soon as one partition is unknown.
 from __future__ import annotations
 
 from collections import defaultdict
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagBound
@@ -25,6 +26,10 @@ MEMBER_COLUMNS: Final = ("group_id", "member_id", "error", "subscription_error",
 """Columns of ``members`` that :func:`group_rows` needs."""
 SUM_COLUMNS: Final = ("status", "lag_records", "lag_bound")
 """Columns of ``lag`` that :func:`sum_lag` needs."""
+DRAIN_COLUMNS: Final = (
+    "status", "lag_records", "drain_time_ms", "arrival_rate_records_per_s", "consume_rate_records_per_s",
+)  # fmt: skip
+"""Columns of ``lag`` that :func:`drain_times` needs, besides its key."""
 _MAX_SHOWN: Final = 3
 # What the reasons of `evenlag.kafka.member_protocol` begin with; queries know no brokers.
 _NO_LAG: Final = ("not a consumer group", "not measured")
@@ -248,3 +253,25 @@ def read_group_members(
     ]
     rows: list[dict[str, Any]] = reader.read(MEMBERS, columns=CLIENT_COLUMNS, filters=wanted).to_pylist()
     return rows
+
+
+def drain_times(lag: pa.Table, key: str) -> dict[str, float | None]:
+    """Return the longest drain time of the partitions, by a key.
+
+    Returns milliseconds; infinite if a partition's rates are known and its lag does not shrink, None if it
+    is not known.
+    lag: Rows that :func:`~evenlag.lag.group_lag.counted_rows` returns, with :data:`DRAIN_COLUMNS`.
+    """
+    import pyarrow.compute as pc
+
+    has_lag = pc.fill_null(pc.greater(lag["lag_records"], 0), False)
+    has_none = pc.and_(has_lag, pc.is_null(lag["drain_time_ms"]))
+    has_rates = pc.and_(
+        pc.is_valid(lag["arrival_rate_records_per_s"]), pc.is_valid(lag["consume_rate_records_per_s"])
+    )
+    is_open = pc.or_(pc.is_null(lag["lag_records"]), pc.and_(has_none, pc.invert(has_rates)))
+    marked = lag.select([key, "drain_time_ms"]).append_column("never", pc.and_(has_none, has_rates))
+    longest = marked.append_column("open", is_open).group_by(key)
+    rows = longest.aggregate([("drain_time_ms", "max"), ("never", "any"), ("open", "any")]).to_pylist()
+    known = {row[key]: None if row["open_any"] else row["drain_time_ms_max"] or 0 for row in rows}
+    return known | {row[key]: inf for row in rows if row["never_any"]}

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from evenlag.report.model import LagChange, Mark, MemberLag, Series, Timeline
 
-
-NARROW, WIDE = 4.3, 9.9
 MAX_MEMBERS: Final = 16
 _MINUTE_S, _DAY_S = 60, 86_400
 _STEPS_S: Final = (
@@ -58,10 +56,7 @@ _LABELS: Final = 0.35
 
 
 def change_plot(change: LagChange) -> str:
-    """Draw a bar chart of the lag of each member before a plan, as predicted, and after it.
-
-    change: Members by lag, largest first; only the first :data:`MAX_MEMBERS` are drawn.
-    """
+    """Draw a bar chart of the lag of the first members before a plan, as predicted, and after it."""
     members = change.members[:MAX_MEMBERS]
     height = 0.8 + len(members) * (0.55 if change.plan_id else 0.36)
     parts = [("before", BEFORE)]
@@ -86,10 +81,7 @@ def change_plot(change: LagChange) -> str:
             # A missing bar means a lag of 0; an unknown lag has a label.
             for place, value in zip(places, values, strict=True):
                 if value is None and name not in without:
-                    axes.annotate(
-                        "not known", (0, place), xytext=(4, 0), textcoords="offset points", va="center",
-                        fontsize=7.5, color=INK,
-                    )  # fmt: skip
+                    _annotate(axes, "not known", 0, place)
         most = max((getattr(member, name) or 0 for member in members for name, _ in parts), default=0)
         axes.set_xlim(0, most * 1.05 or 1)
         if not most:
@@ -107,15 +99,18 @@ def change_plot(change: LagChange) -> str:
         axes.xaxis.label.set_color(INK)
         return figure
 
-    return both_sizes(
-        "change", _change_label(change), draw, narrow=Size(NARROW, height), wide=Size(WIDE, height, True)
-    )
+    return both_sizes("change", _change_label(change), draw, **_sizes(height, height))
+
+
+def _sizes(narrow: float, wide: float) -> dict[str, Size]:
+    """The sizes of a chart by its heights."""
+    return {"narrow": Size(4.3, narrow), "wide": Size(9.9, wide, is_wide=True)}
 
 
 def _change_label(change: LagChange) -> str:
     def most(part: str) -> str:
-        known = [value for member in change.members if (value := getattr(member, part)) is not None]
-        return f"{max(known):,}" if known else "not known"
+        value = change.largest(part)
+        return "not known" if value is None else f"{value:,}"
 
     if change.plan_id is None:
         return f"Bar chart of the lag of each member in records; of the most loaded: {most('before')}."
@@ -126,15 +121,12 @@ def _change_label(change: LagChange) -> str:
 
 
 def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark] = ()) -> str:
-    """Draw a line chart of the lag of the group over time: measured, and simulated for each candidate.
-
-    observed: Measured lag: a wide line below the others, so that none hides it or is hidden by it.
-    hints: Events of hints to mark, oldest first.
-    """
+    """Draw a line chart of the lag of the group over time: measured, and simulated for each candidate."""
     styles = lag_styles(replayed)
 
     def draw(size: Size) -> Any:
         figure, axes = new_figure(size)
+        # Wide and below the others, so that none hides it or is hidden by it.
         axes.plot(observed.at, _values(observed.lag_records), color=INK, linewidth=3.4, zorder=1.9)
         isolated = _isolated_points(observed.lag_records)
         axes.plot(
@@ -170,9 +162,7 @@ def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark]
         draw_marks(figure, axes, chart_marks(hints))
         return figure
 
-    return both_sizes(
-        "lag", _lag_label(observed, replayed), draw, narrow=Size(NARROW, 3.2), wide=Size(WIDE, 3.8, True)
-    )
+    return both_sizes("lag", _lag_label(observed, replayed), draw, **_sizes(3.2, 3.8))
 
 
 def chart_marks(hints: Iterable[Mark]) -> list[ChartMark]:
@@ -188,16 +178,19 @@ def lag_styles(replayed: Sequence[Series]) -> list[LineStyle]:
 def _write_values(
     axes: Any, members: Sequence[MemberLag], parts: Sequence[tuple[str, str]], bar: float, most: int
 ) -> None:
-    """Write the number of each bar at its end."""
     for number, (name, _) in enumerate(parts):
         for row, member in enumerate(members):
             value = getattr(member, name)
             if value is not None:
-                axes.annotate(
-                    f"{value:,}", (value, row + (number - (len(parts) - 1) / 2) * bar), xytext=(3, 0),
-                    textcoords="offset points", va="center", fontsize=7, color=INK,
-                )  # fmt: skip
+                place = row + (number - (len(parts) - 1) / 2) * bar
+                _annotate(axes, f"{value:,}", value, place, xytext=(3, 0), fontsize=7)
     axes.set_xlim(0, most * 1.1)
+
+
+def _annotate(axes: Any, words: str, at: Any, row: float, **style: Any) -> None:
+    """Write on a bar, beside its place."""
+    usual = {"xytext": (4, 0), "fontsize": 7.5, "color": INK}
+    axes.annotate(words, (at, row), textcoords="offset points", va="center", **usual | style)
 
 
 def _tick(value: float, most: float, size: Size) -> str:
@@ -256,35 +249,24 @@ def time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:
 
 
 def _round_times(since: datetime, until: datetime, step_s: int) -> list[datetime]:
-    """Multiples of a step within a period."""
     first, last = ceil(since.timestamp() / step_s), int(until.timestamp() // step_s)
     return [datetime.fromtimestamp(number * step_s, tz=UTC) for number in range(first, last + 1)]
 
 
 def short(name: str, size: Size) -> str:
-    """Shorten a name to fit into a chart.
-
-    Returns the name, or its end after an ellipsis: names differ at the end. Of one line, without control
-    characters.
-    """
+    """Shorten a name to its end, where names differ; of one line, without control characters."""
     longest = 32 if size.is_wide else 14
     name = printable(name)
     return name if len(name) <= longest else f"…{name[1 - longest :]}"
 
 
 def count_marks(marks: Iterable[Mark]) -> Counter[str]:
-    """Count marks.
-
-    Returns number of marks by event of a hint, and under ``rebalance``.
-    """
+    """Count marks by event of a hint, and under ``rebalance``."""
     return Counter(mark.event or mark.kind for mark in marks)
 
 
 def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
-    """Draw the owners of each partition over time, one row per partition, with rebalances and hints.
-
-    owner_numbers: Number of each owner, from 0, by name; it selects the color.
-    """
+    """Draw the owners of each partition over time, one row per partition, with rebalances and hints."""
     rows = {name: number for number, name in enumerate(timeline.partitions)}
     since = min(each.start for each in timeline.intervals)
     until = max(each.end for each in timeline.intervals)
@@ -302,10 +284,8 @@ def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
             # Shorter bars have no room for a number.
             room = (until - since) / (45 if size.is_wide else 16)
             if number is not None and (each.end - each.start) > room:
-                axes.annotate(
-                    str(number + 1), (each.start, rows[each.partition]), xytext=(4, 0),
-                    textcoords="offset points", va="center", fontsize=7.5, fontweight="bold", color=PAPER,
-                )  # fmt: skip
+                row = rows[each.partition]
+                _annotate(axes, str(number + 1), each.start, row, fontweight="bold", color=PAPER)
         _draw_rebalances(axes, timeline.marks, len(rows))
         axes.set_ylim(len(rows) - 0.3, -0.7)
         axes.set_yticks(range(len(rows)), [short(name, size) for name in timeline.partitions])
@@ -318,9 +298,7 @@ def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
 
     hints = [mark for mark in timeline.marks if mark.kind == "hint"]
     height = 0.75 + 0.24 * len(rows) + (_LABELS if hints else 0)
-    return both_sizes(
-        "timeline", _label(timeline), draw, narrow=Size(NARROW, height), wide=Size(WIDE, height, True)
-    )
+    return both_sizes("timeline", _label(timeline), draw, **_sizes(height, height))
 
 
 def _draw_bar(
@@ -340,10 +318,7 @@ def _draw_bar(
 
 
 def _draw_rebalances(axes: Any, marks: Iterable[Mark], num_rows: int) -> None:
-    """Mark rebalances at the bottom: hints are marked at the top, so both are visible at one time.
-
-    The lines end below the labels of the hints.
-    """
+    """Mark rebalances at the bottom, by lines that end below the labels of the hints at the top."""
     moments = [mark.at for mark in marks if mark.kind == "rebalance"]
     if len(moments) > MAX_REBALANCES:
         return

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-
 # Events of a published hint, in this order.
 HINT_EVENTS: Final = ("published", "followed", "not followed", "expired", "withdrawn")
 # Beyond these relative errors of the model the page warns (ADR 84).
@@ -19,7 +18,7 @@ LARGE_P95_ERROR: Final = 0.25
 
 
 class VerdictKind(StrEnum):
-    """How a verdict is colored; its words say the same."""
+    """The color of a verdict: a followed plan made the lag more even, it brought nothing, or neither."""
 
     GOOD = "good"
     WARN = "warn"
@@ -28,14 +27,7 @@ class VerdictKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What happened in the period, in plain words.
-
-    kind: ``good``: a plan was followed and the lag is more even; ``warn``: it was not followed or brought
-        nothing; ``plain``: neither.
-    happened: What happened, with the lag of the most loaded member.
-    evaluation: Whether it was worth it; empty if nothing was followed.
-    others: What became of the other plans of the period; empty if there are none.
-    """
+    """What happened in the period, in plain words: whether it was worth it, and the other plans."""
 
     kind: VerdictKind
     happened: str
@@ -52,8 +44,7 @@ class Verdict:
 class MemberLag:
     """Lag of a member in records: before a plan, as predicted by it, and observed after it; None: unknown.
 
-    unknown: For each of the three, the number of partitions with unknown lag. If there are any, the lag is
-        a lower bound.
+    unknown: Partitions with unknown lag of each of the three, which is a lower bound if there are any.
     """
 
     name: str
@@ -65,17 +56,11 @@ class MemberLag:
 
 @dataclass(frozen=True, slots=True)
 class LagChange:
-    """Lag of each member before and after a plan; without a plan, `before` is the newest snapshot.
+    """Lag of each member, largest first, before and after a plan; without one, in the newest snapshot.
 
-    members: By lag, largest first.
-    before_at, after_at: Read times of the lag.
-    plan_id, status, moves: Id and status of the plan, and the number of partitions that it moves; None
-        without a plan.
-    unknown_before, unknown_after: Number of partitions with unknown lag, and of all partitions, in the two
-        snapshots.
-    total_before, total_after: Known lag of the group in the two snapshots; None: unknown.
-    drain_before_ms, drain_after_ms: Time until the group has no lag at the rates of the two snapshots, of
-        the partition that takes longest. Infinite if a partition's lag does not shrink; None: unknown.
+    unknown_before, unknown_after: Partitions with unknown lag, and all partitions.
+    total_before, total_after: Known lag of the group; None: unknown.
+    drain_before_ms, drain_after_ms: As :func:`~evenlag.queries.lag.drain_times` has it.
     """
 
     members: tuple[MemberLag, ...]
@@ -91,17 +76,17 @@ class LagChange:
     drain_before_ms: float | None = None
     drain_after_ms: float | None = None
 
+    def largest(self, part: str) -> int | None:
+        """Return the lag of the most loaded member: ``before``, ``predicted`` or ``after``."""
+        known = [value for member in self.members if (value := getattr(member, part)) is not None]
+        return max(known, default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Time during which a partition had one owner: up to the first snapshot that shows another one.
+    """Time of one owner of a partition, or why there is none: up to the first snapshot that shows another.
 
-    partition: ``topic-number``.
-    owner: Name of the member; None if there is no known owner.
-    what: Why there is no known owner; empty if there is one.
-    start, end: Read time of the first snapshot with this owner, and of the first one without it; if
-        `is_open`, the end of the last snapshot.
-    is_open: Whether the last snapshot of the period shows this owner.
+    is_open: Whether the last snapshot of the period shows this owner; then `end` is its end.
     """
 
     partition: str
@@ -114,11 +99,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An event of the timeline, at the time at which it was observed.
-
-    kind: ``rebalance`` or ``hint``.
-    event: Event of a published hint, one of `HINT_EVENTS`; empty for a rebalance.
-    """
+    """A ``rebalance``, or an event of a published ``hint`` (see `HINT_EVENTS`), when it was observed."""
 
     at: datetime
     kind: str
@@ -128,14 +109,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Owners of the partitions over time.
-
-    partitions: Names of the partitions shown, in order. If there are too many, those with the most changes
-        of owner.
-    owners: Names of the owners by first appearance.
-    num_left_out: Number of partitions that are not shown.
-    num_unaudited: Number of snapshots of the period that are not in the audit yet.
-    """
+    """Owners of the partitions over time, by first appearance; those with fewer changes may be left out."""
 
     partitions: tuple[str, ...]
     owners: tuple[str, ...]
@@ -151,8 +125,7 @@ class Series:
 
     The days of a replay are separated by None, so that no line connects them.
 
-    num_unknown: Number of partitions with unknown lag at each time: if there are any, the lag is a lower
-        bound. Empty if there are none at any time.
+    num_unknown: Partitions with unknown lag at each time, which make it a lower bound; empty for replays.
     unknown: Statuses of these partitions: (status, number of snapshots, largest number of partitions).
     """
 
@@ -191,15 +164,9 @@ class DecisionSummary:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A group of the cluster in the newest snapshot; a lag of None is unknown.
+    """A group of the cluster in the newest snapshot, as `evenlag.queries.lag.group_rows` has it.
 
-    num_unknown: Number of partitions with unknown lag: if there are any, the lags are lower bounds.
-    unknown: Number of these partitions by lag status.
-    lag_bound: LOWER or UPPER: the lags are such bounds; None: they are exact.
-    time_lag_ms, time_lag_at_least_ms: Largest time lag of a partition; where it is not known, a lower bound
-        of it.
-    not_subscribed: Number of partitions with a commit of topics that no member subscribes to, and their
-        known lag. They are in none of the other numbers.
+    unknown: Number of partitions with unknown lag by lag status.
     """
 
     group_id: str
@@ -207,12 +174,13 @@ class GroupLag:
     num_partitions: int
     lag_records: int | None
     max_member_lag_records: int | None
-    num_unknown: int = 0
+    num_unknown_partitions: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
     lag_bound: str | None = None
     time_lag_ms: int | None = None
     time_lag_at_least_ms: int | None = None
-    not_subscribed: tuple[int, int | None] = (0, None)
+    num_not_subscribed_partitions: int = 0
+    not_subscribed_lag_records: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,20 +189,10 @@ class Report:
 
     since, until: The period: slots of its first and last snapshot.
     finished_at: End of the last snapshot. If an end was requested, later data is left out.
-    num_snapshots: Number of snapshots that list the group.
-    now: The group in the newest snapshot of the period.
-    groups: All groups of that snapshot, by lag, largest first.
-    verdict: What happened, and whether it was worth it.
-    change: Lag of each member; None if no snapshot shows a member.
-    timeline: Owners over time; None if the period has not been audited.
-    observed, replayed: Observed lag, and simulated lag of each policy.
+    now, groups: The group, and all groups by lag, in the newest snapshot of the period.
     policies, reasons: Rows of `evenlag.queries.comparisons.sum_up`, and why some could not be simulated.
-    model_error: Error of the simulation of the real assignment; None: unknown.
-    hints: Events of published hints in the period, oldest first.
     plans: Rows of `evenlag.queries.plan_rows.plan_rows`, newest first, as of the end of the period.
-    num_by_event: Number of plan events in the period, by event.
-    num_snapshots_left_out: Number of snapshots at the beginning of the requested period that were not read:
-        it has too many rows.
+    num_snapshots_left_out: Snapshots at the beginning of the period that were not read: too many rows.
     """
 
     cluster: str
@@ -263,11 +221,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class ModelError:
-    """How far the simulation of the real assignment is from the measured lag, over the snapshots with lag.
-
-    median, p95: Relative error; over several days, the median of the days.
-    text: Both, also in records, as `evenlag compare` says it.
-    """
+    """Relative error of the simulation of the real assignment, and `text` as `evenlag compare` says it."""
 
     median: float
     p95: float

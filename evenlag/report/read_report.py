@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from evenlag.errors import JobError
+from evenlag.audit.enums import RebalanceCause
+from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
+from evenlag.audit.period import read_period
+from evenlag.audit.published_hints import hint_finder, read_hints
+from evenlag.audit.rebalances import find_rebalances
+from evenlag.enums import OwnershipState, PlanEvent
+from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import moment
-from evenlag.lag.group_lag import LAG_COLUMNS
+from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows
+from evenlag.lake.run_records import OPEN_PLANS
+from evenlag.lake.snapshot_ids import floor_to_ms
+from evenlag.lake.tables import (
+    DECISIONS,
+    GATE_RESULTS,
+    LAG,
+    MEMBERS,
+    OUTCOMES,
+    PLAN_ASSIGNMENTS,
+    PLAN_EVALUATIONS,
+    REPLAYS,
+    SNAPSHOTS,
+)
+from evenlag.policy.gates import GATES
 from evenlag.queries.comparisons import (
+    MEASURED_SHOWN,
     OBSERVED,
     By,
     model_error_text,
@@ -19,39 +42,174 @@ from evenlag.queries.comparisons import (
     shown_policy,
     sum_up,
 )
-from evenlag.queries.lag import MEMBER_COLUMNS
+from evenlag.queries.lag import DRAIN_COLUMNS, MEMBER_COLUMNS, drain_times, group_rows
 from evenlag.queries.plan_rows import plan_rows
 from evenlag.report.model import (
+    HINT_EVENTS,
     DecisionSummary,
     GateSummary,
     GroupLag,
+    Interval,
+    LagChange,
+    Mark,
+    MemberLag,
     ModelError,
     Report,
     Series,
+    Timeline,
 )
-from evenlag.report.read_lag import cut, group_lags, observed_lag, read_change, read_evaluation
-from evenlag.report.read_timeline import hint_marks, read_timeline
-from evenlag.report.scope import Scope, count_events, read_group_events, read_names
-from evenlag.report.verdict import build_verdict
+from evenlag.report.verdict import build_verdict, published_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 
-
 DEFAULT_HOURS: Final = 24.0
 _FIRST_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# The plan to show: preferably one that was applied, then one that was published, then any.
+_RANK_BY_STATUS: Final[dict[str, int]] = {
+    PlanEvent.APPLIED: 0,
+    PlanEvent.IGNORED: 1,
+    PlanEvent.EXPIRED: 1,
+    PlanEvent.PUBLISHED: 2,
+    PlanEvent.WITHDRAWN: 3,
+    PlanEvent.APPROVED: 3,
+}
+_RANK_OF_OTHERS = 4
+_PLANNED_COLUMNS: Final = ("topic", "partition", "owner_before", "owner_after")
+MAX_PARTITIONS: Final = 40
+# A chart with more bars has many megabytes and is not readable.
+MAX_INTERVALS: Final = 3_000
+_HINT_EVENTS: Final = dict(
+    zip(
+        (PlanEvent.PUBLISHED, PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED, PlanEvent.WITHDRAWN),
+        HINT_EVENTS,
+        strict=True,
+    )
+)
+_CAUSES: Final = {
+    RebalanceCause.MEMBER_JOINED: "a member joined",
+    RebalanceCause.MEMBER_LEFT: "a member left",
+    RebalanceCause.MEMBER_BOUNCED: "a member left and joined again",
+    RebalanceCause.SUBSCRIPTION_CHANGED: "a subscription changed",
+    RebalanceCause.PARTITIONS_ADDED: "partitions were added",
+    RebalanceCause.TOPIC_RECREATED: "a topic was created again",
+    RebalanceCause.ASSIGNOR_CHANGED: "the assignor changed",
+    RebalanceCause.HINT_APPLIED: "a hint was followed",
+    RebalanceCause.UNKNOWN: "the snapshots do not show why",
+}
+_COUNTS: Final = {
+    "num_moved": "moved",
+    "num_returned": "returned",
+    "num_placed": "placed",
+    "num_freed": "freed",
+}
+_NOT_OWNED: Final = {
+    OwnershipState.NOBODY: "nobody held it",
+    OwnershipState.UNKNOWN: "the group did not show it",
+}
 _LAG_COLUMNS: Final = (
     "snapshot_id", "slot", "group_id", "owner_member_id", "topic", "partition", "status", "lag_records",
 )  # fmt: skip
 
 
-class NothingToReportError(JobError, exit_code=4):
+_NOBODY: Final = "nobody"
+
+
+class NothingToReportError(JobError):
     """Raised when the lake has no snapshot of the cluster, the group or the period."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Cluster, group and period of a report.
+
+    since, until: Slots of the first and the last snapshot.
+    read_at: When the end offsets of each finished snapshot had been read, oldest first.
+    end: Requested end of the period; later data is left out. None: no end was requested.
+    """
+
+    reader: LakeReader
+    cluster: str
+    group_id: str
+    since: datetime
+    until: datetime
+    started_at: datetime
+    finished_at: datetime
+    read_at: Mapping[str, datetime]
+    end: datetime | None = None
+
+    def filters(self, *, days_after: int = 0) -> list[Filter]:
+        """Return filters on the cluster, the days of the period and the group; they prune files."""
+        return [
+            ("cluster", "=", self.cluster),
+            ("day", ">=", self.since.date()),
+            ("day", "<=", self.until.date() + timedelta(days=days_after)),
+            ("group_id", "=", self.group_id),
+        ]
+
+
+class Names:
+    """Display names: instance id, else client id, else member id.
+
+    If several members of the period share a client id, the end of the member id is appended.
+    """
+
+    def __init__(self, known: Mapping[str, tuple[str | None, str | None]]) -> None:
+        shared: dict[str, set[str]] = {}
+        for member_id, (instance, client) in known.items():
+            plain = instance or client
+            if plain:
+                shared.setdefault(plain, set()).add(f"i:{instance}" if instance else member_id)
+        self._names = {
+            member_id: _name(member_id, instance, client, shared)
+            for member_id, (instance, client) in known.items()
+        }
+
+    def of(self, member_id: str | None) -> str:
+        """Return the display name of a member."""
+        if member_id is None:
+            return _NOBODY
+        return self._names.get(member_id, member_id)
+
+
+def _name(member_id: str, instance: str | None, client: str | None, shared: Mapping[str, set[str]]) -> str:
+    if instance:
+        return instance
+    if not client:
+        return member_id
+    return client if len(shared[client]) == 1 else f"{client} …{member_id[-4:]}"
+
+
+def read_names(scope: Scope) -> Names:
+    """Read the display names of all members of a period."""
+    import pyarrow.compute as pc
+
+    columns = ["member_id", "group_instance_id", "client_id"]
+    rows = scope.reader.read(MEMBERS, columns=columns, filters=scope.filters())
+    rows = rows.filter(pc.is_valid(rows["member_id"])).group_by(columns).aggregate([])
+    return Names({row["member_id"]: (row["group_instance_id"], row["client_id"]) for row in rows.to_pylist()})
+
+
+def read_group_events(
+    reader: LakeReader, cluster: str, group_id: str, *, since: datetime, until: datetime | None
+) -> list[dict[str, Any]]:
+    """Read the events of a group's plans in a period, oldest first.
+
+    Events of the 31 days before it are read too: the publishing of the hints that end in the period.
+    """
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("group_id", "=", group_id),
+        ("at", ">=", since - OPEN_PLANS),
+    ]
+    rows = reader.read_events(filters=filters).to_pylist()
+    known = [row for row in rows if row["at"] is not None and (until is None or row["at"] <= until)]
+    return sorted(known, key=lambda event: (event["at"], event["plan_id"], event["event"]))
 
 
 def read_report(
@@ -63,13 +221,10 @@ def read_report(
     until: datetime | None = None,
     max_rows: int | None = None,
 ) -> Report:
-    """Read the report of a group and period.
+    """Read the report of a group, or of the one with the largest lag in the last snapshot, and period.
 
-    group_id: The group; default: the one with the largest lag in the last snapshot.
-    until: End of the period; the report contains only data that was known then. Default: the newest
-        snapshot.
+    until: End of the period; the report has only data that was known then. Default: the newest snapshot.
     max_rows: Read at most about so many rows of ``lag``: the newest snapshots of the period, at least one.
-        Default: the whole period.
     """
     import pyarrow.compute as pc
 
@@ -94,7 +249,6 @@ def read_report(
         until=last["slot"],
         started_at=pc.min(snapshots["started_at"]).as_py(),
         finished_at=pc.max(snapshots["finished_at"]).as_py(),
-        snapshot_ids=tuple(ids),
         read_at=dict(zip(ids, snapshots["end_read_at"].to_pylist(), strict=True)),
         end=until,
     )
@@ -138,7 +292,7 @@ def read_report(
         plans=plans,
         gates=_gates(scope),
         decisions=decisions,
-        num_by_event=count_events(events, scope.since),
+        num_by_event=Counter(event["event"] for event in events if event["at"] >= scope.since),
         num_snapshots_left_out=num_left_out,
     )
 
@@ -153,8 +307,6 @@ def _num_left_out(num_snapshots: int, num_partitions: int, max_rows: int | None)
 def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime | None) -> pa.Table:
     """Snapshots of a period, oldest first; with a requested end, only those that had ended by then."""
     import pyarrow.compute as pc
-
-    from evenlag.lake.tables import SNAPSHOTS
 
     filters: list[Filter] = [("cluster", "=", cluster)]
     if until is not None:
@@ -182,9 +334,6 @@ def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime |
 
 
 def _read_newest(reader: LakeReader, cluster: str, snapshot: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
-    """Lag and members of all groups in one snapshot."""
-    from evenlag.lake.tables import LAG, MEMBERS
-
     wanted: list[Filter] = [
         ("cluster", "=", cluster),
         ("day", "=", snapshot["slot"].date()),
@@ -195,14 +344,11 @@ def _read_newest(reader: LakeReader, cluster: str, snapshot: Mapping[str, Any]) 
 
 
 def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
-    """Rows of ``lag`` of the group and period."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from evenlag.lake.tables import LAG
-
     lag = scope.reader.read(LAG, columns=list(_LAG_COLUMNS), filters=scope.filters())
-    lag = lag.filter(pc.is_in(lag["snapshot_id"], value_set=pa.array(scope.snapshot_ids, pa.string())))
+    lag = lag.filter(pc.is_in(lag["snapshot_id"], value_set=pa.array(scope.read_at, pa.string())))
     if lag.num_rows:
         return lag
     names = ", ".join(group.group_id for group in groups[:5]) or "none"
@@ -222,21 +368,13 @@ def _plans(scope: Scope, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         until=scope.end,
         events=events,
     )
-    inside = set(scope.snapshot_ids)
-    return [plan for plan in plans if plan["snapshot_id"] in inside]
+    return [plan for plan in plans if plan["snapshot_id"] in scope.read_at]
 
 
 def _gates(scope: Scope) -> tuple[GateSummary, ...]:
-    from evenlag.lake.tables import GATE_RESULTS
-    from evenlag.policy.gates import GATES
-
     columns = ["gate", "passed", "message", "snapshot_id"]
     rows = scope.reader.read(GATE_RESULTS, columns=columns, filters=scope.filters()).to_pylist()
-    by_gate: dict[str, list[dict[str, Any]]] = {}
-    wanted = set(scope.snapshot_ids)
-    for row in sorted(rows, key=lambda row: str(row["snapshot_id"])):
-        if row["snapshot_id"] in wanted:
-            by_gate.setdefault(row["gate"], []).append(row)
+    by_gate = _by(scope, "gate", sorted(rows, key=lambda row: str(row["snapshot_id"])))
     order = {gate.name: number for number, gate in enumerate(GATES)}
     summaries = []
     for gate in sorted(by_gate, key=lambda name: (order.get(name, len(order)), name)):
@@ -247,31 +385,26 @@ def _gates(scope: Scope) -> tuple[GateSummary, ...]:
 
 
 def _decisions(scope: Scope) -> tuple[DecisionSummary, ...]:
-    from evenlag.lake.tables import DECISIONS
-
     columns = ["decision", "reason", "slot", "snapshot_id"]
     rows = scope.reader.read(DECISIONS, columns=columns, filters=scope.filters()).sort_by("slot").to_pylist()
-    counts: dict[str, list[dict[str, Any]]] = {}
-    wanted = set(scope.snapshot_ids)
-    for row in rows:
-        if row["snapshot_id"] in wanted:
-            counts.setdefault(row["decision"], []).append(row)
     found = (
         DecisionSummary(name, len(made), made[-1]["slot"], made[-1]["reason"])
-        for name, made in counts.items()
+        for name, made in _by(scope, "decision", rows).items()
     )
     return tuple(sorted(found, key=lambda each: (-each.count, each.decision)))
 
 
+def _by(scope: Scope, column: str, rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["snapshot_id"] in scope.read_at:
+            found[row[column]].append(row)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Simulations of a period.
-
-    series: Simulated lag over time, by policy.
-    results: Row of each policy, the best first.
-    model_error: Error of the simulation of the real assignment; None: unknown.
-    reasons: Why policies or days are missing.
-    """
+    """Simulations of a period: a row of each policy, the best first, and why policies or days are missing."""
 
     series: tuple[Series, ...] = ()
     results: Sequence[Mapping[str, Any]] = ()
@@ -280,20 +413,13 @@ class Comparison:
 
 
 def read_policies(scope: Scope) -> Comparison:
-    """Read the simulations of the days of a period.
-
-    The results are aggregated as in `evenlag compare`, so that both report the same best policy.
-
-    Empty if nothing was simulated.
-    """
-    from evenlag.lake.tables import REPLAYS
-
+    """Read the simulations of a period, aggregated as in `evenlag compare`."""
     rows = scope.reader.read(REPLAYS, filters=scope.filters()).sort_by("day").to_pylist()
     if not rows:
         return Comparison()
-    by_policy: dict[str, list[dict[str, Any]]] = {}
+    by_policy: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        by_policy.setdefault(row["policy"], []).append(row)
+        by_policy[row["policy"]].append(row)
     series = tuple(_series(name, days) for name, days in sorted(by_policy.items(), key=_place))
     # Days are simulated as a whole: leave out a day with data from after the requested end.
     whole = [row for row in rows if scope.end is None or row["period_end"] <= scope.end]
@@ -340,3 +466,324 @@ def _series(name: str, days: Sequence[Mapping[str, Any]]) -> Series:
         lag += row["lag_records"]
         most += row["max_member_lag_records"]
     return Series(shown_policy(name), tuple(at), tuple(lag), tuple(most))
+
+
+def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
+    """Aggregate the lag of the groups of a snapshot by lag, those that have left all partitions last."""
+    unknown: dict[str, dict[str, int]] = defaultdict(dict)
+    for row in _unknown_by_status(counted_rows(lag), "group_id"):
+        unknown[row["group_id"]][row["status"]] = row["count_all"]
+    names = {field.name for field in fields(GroupLag)} - {"unknown"}
+    return [
+        GroupLag(
+            **{name: row[name] for name in names} | ({} if row["num_partitions"] else {"lag_records": 0}),
+            unknown=unknown[row["group_id"]],
+        )
+        for row in group_rows(lag, members)
+        if row["num_partitions"] or row["num_not_subscribed_partitions"]
+    ]
+
+
+def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
+    """Aggregate the lag of a group by snapshot, at its read times, which simulations use, too."""
+    import pyarrow.compute as pc
+
+    keys = ["snapshot_id"]
+    shown = lag["snapshot_id"].unique().to_pylist()
+    lag = counted_rows(lag)
+    rows = lag.group_by(keys).aggregate([("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")])
+    by_snapshot = {row["snapshot_id"]: row for row in rows.to_pylist()}
+    # Without a partition that counts, there is no lag.
+    nothing = {"lag_records_sum": 0, "lag_records_count": 0, "count_all": 0}
+    totals = [
+        by_snapshot.get(name, {"snapshot_id": name, **nothing})
+        for name in sorted(shown, key=lambda name: (read_at[name], name))
+    ]
+    owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
+    sums = owned.group_by([*keys, "owner_member_id"]).aggregate([("lag_records", "sum")])
+    by_member = sums.group_by(keys).aggregate([("lag_records_sum", "max")])
+    most = {row["snapshot_id"]: row["lag_records_sum_max"] for row in by_member.to_pylist()}
+    by_status: dict[str, list[int]] = defaultdict(list)
+    for row in _unknown_by_status(lag, *keys):
+        by_status[row["status"]].append(row["count_all"])
+    return Series(
+        name=MEASURED_SHOWN,
+        at=tuple(read_at[row["snapshot_id"]] for row in totals),
+        lag_records=tuple(row["lag_records_sum"] for row in totals),
+        max_member_lag_records=tuple(most.get(row["snapshot_id"]) for row in totals),
+        num_unknown=tuple(row["count_all"] - row["lag_records_count"] for row in totals),
+        unknown=tuple((status, len(counts), max(counts)) for status, counts in sorted(by_status.items())),
+    )
+
+
+def cut(series: Series, since: datetime, until: datetime) -> Series:
+    """Cut a simulated series to a period."""
+    # Replays before model version 3 have times cut to milliseconds, the period has microseconds.
+    since = floor_to_ms(since)
+    places = [place for place, at in enumerate(series.at) if since <= at <= until]
+    while places and series.lag_records[places[0]] is None:
+        places.pop(0)
+    return Series(
+        name=series.name,
+        at=tuple(series.at[place] for place in places),
+        lag_records=tuple(series.lag_records[place] for place in places),
+        max_member_lag_records=tuple(series.max_member_lag_records[place] for place in places),
+    )
+
+
+def _unknown_by_status(lag: pa.Table, *keys: str) -> list[dict[str, Any]]:
+    import pyarrow.compute as pc
+
+    unknown = lag.filter(pc.is_null(lag["lag_records"]))
+    rows: list[dict[str, Any]] = (
+        unknown.group_by([*keys, "status"]).aggregate([([], "count_all")]).to_pylist()
+    )
+    return rows
+
+
+class _Lag(NamedTuple):
+    """Lag of a member: sum over the known partitions, None if there are none."""
+
+    records: int | None
+    num_partitions: int
+    num_unknown: int
+
+
+_NONE = _Lag(None, 0, 0)
+
+
+def read_change(
+    scope: Scope, lag: pa.Table, plans: Sequence[Mapping[str, Any]], names: Names
+) -> LagChange | None:
+    """Read the lag of the members around the newest plan that was applied, or else in the newest snapshot."""
+    import pyarrow.compute as pc
+
+    by_slot = lag.sort_by("slot")["snapshot_id"].to_pylist()
+    readable, newest = set(by_slot), by_slot[-1]
+    lag = counted_rows(lag)
+
+    def of_snapshot(snapshot_id: str) -> tuple[pa.Table, list[str]]:
+        return lag.filter(pc.equal(lag["snapshot_id"], snapshot_id)), _alive(scope, snapshot_id)
+
+    plan = min(
+        (plan for plan in plans if plan["snapshot_id"] in readable),
+        key=lambda plan: _RANK_BY_STATUS.get(str(plan["status"]), _RANK_OF_OTHERS),
+        default=None,
+    )
+    if plan is None:
+        before = _lag_by_member(*of_snapshot(newest), names)
+        members = _members(before, None, None)
+        read_at = max(scope.read_at[name] for name in readable)
+        return LagChange(members, read_at, unknown_before=_unknown(before)) if members else None
+    wanted = [*scope.filters(days_after=1), ("plan_id", "=", plan["plan_id"])]
+    of_plan: list[Filter] = [(name, "=", plan[name]) for name in ("cluster", "day", "plan_id")]
+    planned = scope.reader.read(PLAN_ASSIGNMENTS, columns=_PLANNED_COLUMNS, filters=of_plan)
+    outcome = next(iter(scope.reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
+    rows, alive = of_snapshot(plan["snapshot_id"])
+    before, predicted = (_lag_by_member(each, alive, names) for each in (rows, _as_planned(rows, planned)))
+    after = None
+    if outcome is not None and outcome["snapshot_id"] in readable:
+        after = _lag_by_member(*of_snapshot(outcome["snapshot_id"]), names)
+    later_id = outcome["snapshot_id"] if outcome is not None and after is not None else None
+    snapshot_ids = [name for name in (plan["snapshot_id"], later_id) if name]
+    rates = [*scope.filters(), ("snapshot_id", "in", snapshot_ids)]
+    rows = scope.reader.read(LAG, columns=("snapshot_id", *DRAIN_COLUMNS), filters=rates)
+    drains = drain_times(counted_rows(rows), "snapshot_id")
+    return LagChange(
+        members=_members(before, predicted, after),
+        before_at=scope.read_at[plan["snapshot_id"]],
+        plan_id=plan["plan_id"],
+        status=plan["status"],
+        moves=plan["moves"],
+        after_at=None if later_id is None else scope.read_at[later_id],
+        unknown_before=_unknown(before),
+        unknown_after=_unknown(after or {}),
+        total_before=_total(before),
+        total_after=_total(after or {}),
+        drain_before_ms=drains.get(plan["snapshot_id"]),
+        drain_after_ms=drains.get(str(later_id)),
+    )
+
+
+def read_evaluation(scope: Scope, plan_id: str | None) -> Mapping[str, Any] | None:
+    """Read the row of ``plan_evaluations`` of a plan; None before its horizon, as of the requested end."""
+    if plan_id is None:
+        return None
+    wanted: list[Filter] = [*scope.filters(), ("plan_id", "=", plan_id)]
+    rows = scope.reader.read(PLAN_EVALUATIONS, filters=wanted).to_pylist()
+    return next((row for row in rows if row["snapshot_id"] in scope.read_at), None)
+
+
+def _alive(scope: Scope, snapshot_id: str) -> list[str]:
+    of_snapshot = [*scope.filters(), ("snapshot_id", "=", snapshot_id)]
+    members = scope.reader.read(MEMBERS, columns=["member_id"], filters=of_snapshot)
+    return [member_id for member_id in members["member_id"].to_pylist() if member_id is not None]
+
+
+def _lag_by_member(rows: pa.Table, alive: Iterable[str], names: Names) -> dict[str | None, _Lag]:
+    """Lag by member name; the key None has the partitions without an owner.
+
+    A live member without partitions has a lag of 0, unless it may own a partition with unknown lag.
+    """
+    sums = rows.group_by("owner_member_id").aggregate(
+        [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
+    )
+    found = {
+        None if row["owner_member_id"] is None else names.of(row["owner_member_id"]): _Lag(
+            row["lag_records_sum"], row["count_all"], row["count_all"] - row["lag_records_count"]
+        )
+        for row in sums.to_pylist()
+    }
+    is_shown = not found.get(None, _NONE).num_unknown
+    return {names.of(member_id): _Lag(0 if is_shown else None, 0, 0) for member_id in alive} | found
+
+
+def _as_planned(rows: pa.Table, planned: pa.Table) -> pa.Table:
+    """Replace the owners by those of a plan; the plan may contain only the partitions that it moves."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_planned = pa.array([True] * planned.num_rows, pa.bool_())
+    both = rows.select(["topic", "partition", "owner_member_id", "lag_records"]).join(
+        planned.select(["topic", "partition", "owner_after"]).append_column("is_planned", is_planned),
+        ["topic", "partition"],
+        join_type="left outer",
+    )
+    owner = pc.if_else(
+        pc.fill_null(both["is_planned"], fill_value=False), both["owner_after"], both["owner_member_id"]
+    )
+    return both.select(["lag_records"]).append_column("owner_member_id", owner)
+
+
+def _unknown(by_member: Mapping[str | None, _Lag]) -> tuple[int, int]:
+    lags = by_member.values()
+    return sum(each.num_unknown for each in lags), sum(each.num_partitions for each in lags)
+
+
+def _total(by_member: Mapping[str | None, _Lag]) -> int | None:
+    known = [each.records for each in by_member.values() if each.records is not None]
+    return sum(known) if known else None
+
+
+def _members(
+    before: Mapping[str | None, _Lag],
+    predicted: Mapping[str | None, _Lag] | None,
+    after: Mapping[str | None, _Lag] | None,
+) -> tuple[MemberLag, ...]:
+    everyone = {name for part in (before, predicted, after) for name in part or () if name is not None}
+    found = []
+    for name in everyone:
+        then, by_plan, now = ((part or {}).get(name, _NONE) for part in (before, predicted, after))
+        unknown = (then.num_unknown, by_plan.num_unknown, now.num_unknown)
+        found.append(MemberLag(name, then.records, by_plan.records, now.records, unknown))
+    return tuple(
+        sorted(found, key=lambda member: (member.before is None, -(member.before or 0), member.name))
+    )
+
+
+def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Names) -> Timeline | None:
+    """Read the timeline of a period; None if the group was not audited in it."""
+    try:
+        period = read_period(
+            scope.reader, scope.cluster, scope.since, scope.finished_at, group_id=scope.group_id
+        )
+    except NotFoundError:
+        return None
+    inside = [
+        place
+        for place, snapshot in enumerate(period.snapshots.to_pylist())
+        if scope.since <= snapshot["slot"] <= scope.until and snapshot["finished_at"] <= scope.finished_at
+    ]
+    if not inside:
+        return None
+    found = period.ownership.sort_by([(key, "ascending") for key in ("topic", "partition", FIRST_INDEX)])
+    last_end = period.snapshots["finished_at"][inside[-1]].as_py()
+    intervals = [
+        _interval(row, names, scope.started_at, last_end, is_open=row[LAST_INDEX] >= inside[-1])
+        for row in _next_to_each_other(found.to_pylist())
+        if row[FIRST_INDEX] <= inside[-1] and row[LAST_INDEX] >= inside[0]
+    ]
+    if not intervals:
+        return None
+    rebalances, _ = find_rebalances(period, find_hint=hint_finder(read_hints(scope.reader, period)))
+    ids = {period.snapshots["snapshot_id"][place].as_py() for place in inside}
+    marks = [
+        *hint_marks(events, scope.since),
+        *(_rebalance(each, names) for each in rebalances if each["snapshot_id"] in ids),
+    ]
+    shown = _choose(intervals)
+    kept = tuple(each for each in intervals if each.partition in shown)
+    return Timeline(
+        partitions=tuple(dict.fromkeys(each.partition for each in kept)),
+        owners=tuple(
+            dict.fromkeys(
+                each.owner for each in sorted(kept, key=lambda each: each.start) if each.owner is not None
+            )
+        ),
+        intervals=kept,
+        marks=tuple(sorted(marks, key=lambda mark: mark.at)),
+        num_left_out=len({each.partition for each in intervals}) - len(shown),
+        num_unaudited=period.num_unaudited,
+    )
+
+
+def _next_to_each_other(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """End each interval where the next one of the partition begins, also over midnight."""
+    key = ("topic", "topic_id", "partition")
+    return [
+        row | {"next_seen_at": after["first_seen_at"]}
+        if after is not None
+        and all(row[name] == after[name] for name in key)
+        and after[FIRST_INDEX] == row[LAST_INDEX] + 1
+        else row
+        for row, after in zip_longest(rows, rows[1:])
+    ]
+
+
+def _interval(
+    row: Mapping[str, Any], names: Names, since: datetime, last_end: datetime, *, is_open: bool
+) -> Interval:
+    is_owned = row["state"] == OwnershipState.OWNED
+    start = max(row["first_seen_at"], since)
+    end = last_end if is_open else min(row["next_seen_at"] or row["last_seen_at"], last_end)
+    return Interval(
+        partition=f"{row['topic']}-{row['partition']}",
+        owner=names.of(row["member_id"]) if is_owned else None,
+        what="" if is_owned else row["reason"] or _NOT_OWNED.get(row["state"], row["state"]),
+        start=start,
+        end=max(start, end),
+        is_open=is_open,
+    )
+
+
+def _choose(intervals: Sequence[Interval]) -> set[str]:
+    """Partitions to show: all, or those with the most changes of owner."""
+    counts = Counter(each.partition for each in intervals)
+    chosen: set[str] = set()
+    room = MAX_INTERVALS
+    for name in sorted(counts, key=lambda name: (-counts[name], name))[:MAX_PARTITIONS]:
+        if counts[name] <= room or not chosen:
+            chosen.add(name)
+            room -= counts[name]
+    return chosen
+
+
+def _rebalance(row: Mapping[str, Any], names: Names) -> Mark:
+    why = ", ".join(_CAUSES.get(cause, cause) for cause in row["causes"])
+    who = [
+        f"{what}: {', '.join(names.of(member) for member in row[what])}"
+        for what in ("joined", "left")
+        if row[what]
+    ]
+    counts = [f"{row[name]} {what}" for name, what in _COUNTS.items() if row[name]]
+    return Mark(row["seen_at"], "rebalance", "; ".join([why, *who, ", ".join(counts) or "nothing moved"]))
+
+
+def hint_marks(events: Sequence[Mapping[str, Any]], since: datetime) -> Iterator[Mark]:
+    """Select the events of published hints, oldest first, from the plan events of the group."""
+    published = published_plans(events)
+    for event in events:
+        what = _HINT_EVENTS.get(event["event"])
+        if what is not None and event["plan_id"] in published and event["at"] >= since:
+            because = f": {event['reason']}" if event["reason"] else ""
+            yield Mark(event["at"], "hint", f"plan {event['plan_id'][:12]}{because}", event=what)

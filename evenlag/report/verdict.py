@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from evenlag.enums import DecisionKind, Mode, PlanEvent
 from evenlag.formatting import duration, number, percent
 from evenlag.report.model import Verdict, VerdictKind
-from evenlag.report.scope import published_plans
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from evenlag.report.model import DecisionSummary, GroupLag, LagChange
-
 
 # What the period's plans came to, as an end of "2 were …".
 _ENDS: Final[dict[str | None, str]] = {
@@ -40,9 +38,23 @@ _WITHOUT_EFFECT: Final[dict[str, tuple[str, str]]] = {
     PlanEvent.APPROVED: ("Plan approved and not published yet", "Plan approved and not published yet"),
 }
 _OTHER: Final = ("Plan proposed and not decided yet", "Plan proposed and not decided yet")
+_WITHOUT_PLAN: Final[dict[str, str]] = {
+    DecisionKind.NO_CHANGE: "No plan was needed in the period",
+    DecisionKind.BREACH: "No plan yet",
+}
 _FAILED: Final = frozenset({PlanEvent.IGNORED, PlanEvent.EXPIRED, PlanEvent.WITHDRAWN})
 # Nothing happens to such a plan any more.
 _OVER: Final = _FAILED | {PlanEvent.REJECTED}
+
+
+def published_plans(events: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the ids of the plans whose hint was on the hint topic."""
+    # A publisher that was killed writes no PUBLISHED event, but the withdrawal contains the sequence number.
+    return {
+        str(event["plan_id"])
+        for event in events
+        if event["event"] == PlanEvent.PUBLISHED or event["sequence"] is not None
+    }
 
 
 def build_verdict(
@@ -54,12 +66,7 @@ def build_verdict(
     now: GroupLag,
     decisions: Sequence[DecisionSummary],
 ) -> Verdict:
-    """Build the verdict of a report.
-
-    change: Lag of each member around the plan that the report shows; None if no snapshot shows a member.
-    events: Plan events up to the end of the period.
-    evaluation: Row of ``plan_evaluations`` of the plan; None before its horizon.
-    """
+    """Build the verdict of a report on the plan that it shows, by its row of ``plan_evaluations``, if any."""
     if change is None or change.plan_id is None:
         return _without_plan(now, decisions)
     plan = next(plan for plan in plans if plan["plan_id"] == change.plan_id)
@@ -83,31 +90,22 @@ def build_verdict(
     return Verdict(kind, f"{what}{when}{reason}: {_prospect(change, is_over=is_over)}", "", others)
 
 
-def largest(change: LagChange, part: str) -> int | None:
-    """Lag of the most loaded member."""
-    known = [value for member in change.members if (value := getattr(member, part)) is not None]
-    return max(known, default=None)
-
-
 def _without_plan(now: GroupLag, decisions: Sequence[DecisionSummary]) -> Verdict:
     last = max(decisions, key=lambda each: each.last_at, default=None)
     lag = ""
     if now.max_member_lag_records is not None and now.lag_records is not None:
-        bound = "at least " if now.num_unknown else ""
+        bound = "at least " if now.num_unknown_partitions else ""
         lag = (
             f" The most loaded member has {bound}{number(now.max_member_lag_records)} of the group's "
             f"{number(now.lag_records)} records of lag."
         )
     reason = f": {last.reason}" if last is not None and last.reason else ""
     if last is None:
-        return Verdict(
-            VerdictKind.PLAIN, f"No plan was made in the period, the group was only observed.{lag}"
-        )
-    if last.decision == DecisionKind.NO_CHANGE:
-        return Verdict(VerdictKind.PLAIN, f"No plan was needed in the period{reason}.{lag}")
-    if last.decision == DecisionKind.BREACH:
-        return Verdict(VerdictKind.PLAIN, f"No plan yet{reason}.{lag}")
-    return Verdict(VerdictKind.WARN, f"The group could not be planned{reason}.{lag}")
+        what = "No plan was made in the period, the group was only observed"
+    else:
+        what = _WITHOUT_PLAN.get(last.decision, "The group could not be planned")
+    is_fault = last is not None and last.decision not in _WITHOUT_PLAN
+    return Verdict(VerdictKind.WARN if is_fault else VerdictKind.PLAIN, f"{what}{reason}.{lag}")
 
 
 def _not_followed(
@@ -123,7 +121,7 @@ def _not_followed(
 
 def _effect(change: LagChange) -> str:
     before, predicted, after = (_lag(change, part) for part in ("before", "predicted", "after"))
-    if largest(change, "after") is None:
+    if change.largest("after") is None:
         return (
             f"the most loaded member had {before} records of lag before, {predicted} were predicted; "
             "the lag after is not known."
@@ -138,7 +136,7 @@ def _prospect(change: LagChange, *, is_over: bool) -> str:
         f"it {would} the most loaded member from {_lag(change, 'before')} to "
         f"{_lag(change, 'predicted')} records of lag{moves}"
     )
-    if largest(change, "after") is None:
+    if change.largest("after") is None:
         return f"{sentence}."
     return f"{sentence}. When it ended, the most loaded member had {_lag(change, 'after')}."
 
@@ -167,11 +165,11 @@ def _evaluated(change: LagChange, evaluation: Mapping[str, Any] | None) -> tuple
 
 def _so_far(change: LagChange) -> tuple[VerdictKind, str]:
     unknown = [each for each in (change.unknown_before, change.unknown_after) if each[0]]
-    if unknown or change.total_after is None or largest(change, "after") is None:
+    if unknown or change.total_after is None or change.largest("after") is None:
         return VerdictKind.PLAIN, "Whether it was worth it is open: some lag is not known."
     if not change.total_after:
         return VerdictKind.GOOD, "It was worth it so far: no lag is left."
-    lags = largest(change, "before"), largest(change, "after"), largest(change, "predicted")
+    lags = change.largest("before"), change.largest("after"), change.largest("predicted")
     shares = compare_shares(*lags, change.total_before, change.total_after)
     if shares is None:
         return VerdictKind.PLAIN, "Whether it was worth it is open: there was no lag before."
@@ -227,7 +225,7 @@ def _when(at: datetime | None, before_at: datetime, plans: Sequence[Mapping[str,
 
 
 def _lag(change: LagChange, part: str) -> str:
-    value = largest(change, part)
+    value = change.largest(part)
     if value is None:
         return "an unknown number of"
     place = ("before", "predicted", "after").index(part)

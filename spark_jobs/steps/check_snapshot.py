@@ -15,17 +15,19 @@ from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, QUALITY_RESULTS,
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
 from evenlag.planning.decision_record import once, read_decision
-from evenlag.quality.checks import CHECKS, Suite, stopping_failures
-from evenlag.quality.measures import (
+from evenlag.quality.checks import (
+    CHECKS,
     COMMIT_COLUMNS,
     EARLIER_COLUMNS,
     LAG_COLUMNS,
     MEMBER_COLUMNS,
     OFFSET_COLUMNS,
+    Suite,
     combine,
     count_partitions,
     measure_groups,
     measure_snapshot,
+    stopping_failures,
 )
 from spark_jobs.steps.expectations import run_suite, value_text
 

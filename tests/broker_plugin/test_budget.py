@@ -9,8 +9,8 @@ import pytest
 
 from assignor_core.hint import Hint
 from assignor_core.loads import Loads
+from evenlag.doctor.kafka_checks import plugin_memory_findings
 from evenlag.doctor.model import Verdict
-from evenlag.doctor.topic_checks import plugin_memory_findings
 from evenlag.publishing.hint_topic import TopicState
 from evenlag.publishing.plugin_memory import groups_without_room, plugin_bytes
 from tests.broker_plugin.test_assign import FOLLOWED, PLAN, SCENE

@@ -19,7 +19,7 @@ from evenlag.enums import (
     PlanEvent,
     RequestState,
 )
-from evenlag.monitoring.alerts import KINDS
+from evenlag.monitoring.alerts import AlertKind
 from evenlag.policy.settings import Policy
 from release.reference.__main__ import PAGES, main
 from release.reference.pages import render_assignors, render_records, replace_table
@@ -37,7 +37,7 @@ VALUES: Final[Mapping[str, Iterable[str]]] = {
     "Commands on hints": ControlAction,
     "Reasons of a consumer": Reason,
     "Lag statuses": LagStatus,
-    "Alerts": KINDS,
+    "Alerts": AlertKind,
     "States of an alert": AlertState,
     "Owners of a partition": OwnershipState,
     "Causes of a rebalance": RebalanceCause,

@@ -22,7 +22,7 @@ from evenlag.cli.tables.layout import Table
 from evenlag.consumer import events
 from evenlag.html import markup
 from evenlag.logging_setup import JsonFormatter, TextFormatter, log_fields, named_logger
-from evenlag.monitoring.alerts import PLAN_REJECTED, AlertChanges, Fault
+from evenlag.monitoring.alerts import AlertChanges, AlertKind, Fault
 from evenlag.safe_text import cell_text, log_text, markdown_text, page_text, printable, printable_lines
 from tests.support.names.hostile import hostile_names, is_bad, is_clean, kafka_names
 from tests.support.names.pages import approval_markdown, docs_html, report_html
@@ -174,7 +174,7 @@ def _shown_in_markdown(name: str) -> str:
 
 def check_alerts(names: Sequence[str]) -> None:
     """Each change of an alert is one line of the text for a notifier."""
-    faults = tuple(Fault(PLAN_REJECTED, name, name) for name in names)
+    faults = tuple(Fault(AlertKind.PLAN_REJECTED, name, name) for name in names)
     lines = AlertChanges(faults, faults, len(faults)).text.split("\n")
     assert len(lines) == 2 * len(faults)
     assert all(map(is_clean, lines))

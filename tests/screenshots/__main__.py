@@ -170,7 +170,7 @@ def _served(studio: Studio) -> Iterator[str]:
     import uvicorn
 
     from evenlag.overview.server import listen, make_app
-    from evenlag.overview.sources import ReportSource
+    from evenlag.overview.views import ReportSource
 
     ended = max(int(step["wall_ms"]) for step in studio.lake.about["done"]) / 1000
     then = datetime.fromtimestamp(ended, UTC) + timedelta(seconds=5)

@@ -28,7 +28,7 @@ from evenlag.lake.tables import (
     Table,
 )
 from evenlag.lake.writer import append_once
-from evenlag.monitoring.table_health import Check, check_lake, keep_checks, newest_faults
+from evenlag.monitoring.lake_health import Check, check_lake, keep_checks, newest_faults
 from evenlag.policy.settings import Policy
 from spark_jobs.maintain import Maintained, maintain_lake
 from spark_jobs.runtime.delta_lake import Lake

@@ -14,9 +14,9 @@ _ADHERENCE: Final = "evenlag/audit/published_hints.py"
 _ANOMALIES: Final = "evenlag/audit/anomalies.py"
 _JOINING: Final = "evenlag/audit/interval_merge.py"
 _REPORT: Final = "evenlag/report/read_report.py"
-_CHANGE: Final = "evenlag/report/read_lag.py"
-_PLANS_SECTION: Final = "evenlag/report/sections.py"
-_SECTIONS: Final = "evenlag/report/sections.py"
+_CHANGE: Final = "evenlag/report/read_report.py"
+_PLANS_SECTION: Final = "evenlag/report/page.py"
+_SECTIONS: Final = "evenlag/report/page.py"
 
 MUTATIONS_OF_AUDIT: Final = (
     # audit ----------------------------------------------------------------------------------------------

@@ -12,20 +12,27 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.doctor import runner
-from evenlag.doctor.broker_checks import check_answer, check_clock, check_cluster_id, check_versions
-from evenlag.doctor.group_checks import (
+from evenlag.doctor.kafka_checks import (
+    auto_create_findings,
+    check_answer,
     check_assignors,
+    check_clock,
+    check_cluster_id,
     check_commits,
     check_extra,
+    check_joins,
     check_unmatched,
+    check_versions,
     describe_modes,
+    expiry_findings,
+    hint_topic_findings,
+    missing_operations,
+    records_findings,
+    split_server,
 )
 from evenlag.doctor.model import Check, Finding, Lane, Verdict, ok
-from evenlag.doctor.network import expiry_finding, split_server
-from evenlag.doctor.permission_checks import check_joins, missing_operations
 from evenlag.doctor.policy_checks import check_rules, check_secrets
 from evenlag.doctor.runner import run_lanes
-from evenlag.doctor.topic_checks import auto_create_findings, hint_topic_findings, records_findings
 from evenlag.kafka.connection import Grants
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.hint_topic import ForeignRecords, TopicState
@@ -98,7 +105,7 @@ def test_a_server_is_split_at_its_last_colon() -> None:
 @pytest.mark.parametrize(("days", "verdict"), [(-1, "failed"), (10, "warning"), (90, "ok")])
 def test_a_certificate_is_judged_by_how_long_it_lasts(days: int, verdict: str) -> None:
     until = NOW + timedelta(days=days)
-    assert worst([expiry_finding("b:1", {"notAfter": f"{until:%b %d %H:%M:%S %Y} GMT"}, NOW)]) == verdict
+    assert worst(expiry_findings("b:1", {"notAfter": f"{until:%b %d %H:%M:%S %Y} GMT"}, NOW)) == verdict
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(0.2, "ok"), (-8, "warning"), (90, "failed")])
@@ -271,17 +278,15 @@ def test_all_checks_are_done_whatever_one_of_them_does(monkeypatch: pytest.Monke
     def hang() -> list[Finding]:
         hangs.set()
         release.wait(300)
-        return [ok("too late")]
+        return ok("too late")
 
     def break_() -> list[Finding]:
         raise OSError("the wire is cut")
 
-    fine = Check("a", "fine", lambda: [ok("well")])
+    fine = Check("a", "fine", lambda: ok("well"))
     lanes = [
-        Lane("one", (fine, Check("a", "hangs", hang), Check("a", "after", lambda: [ok("never")]))),
-        Lane(
-            "two", (Check("b", "breaks", break_), Check("b", "after", lambda: [ok("well")])), others_end.set
-        ),
+        Lane("one", (fine, Check("a", "hangs", hang), Check("a", "after", lambda: ok("never")))),
+        Lane("two", (Check("b", "breaks", break_), Check("b", "after", lambda: ok("well"))), others_end.set),
     ]
     # Time stands still until only the check that hangs is left, however busy the machine is.
     clock = SimpleNamespace(

@@ -18,7 +18,7 @@ from evenlag.lake.table_properties import wanted_properties
 from evenlag.lake.tables import GATE_RESULTS, LAG, RUNS, SNAPSHOTS
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.writer import append_once
-from evenlag.monitoring.table_health import check_lake, check_table
+from evenlag.monitoring.lake_health import check_lake, check_table
 from evenlag.policy.settings import MaintenanceSettings
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.run_rows import NOW, OLD, TODAY, actions, expire_ids, run, run_ids, set_property

@@ -19,7 +19,7 @@ from evenlag.lake.tables import (
     Table,
 )
 from evenlag.monitoring.alerts import AlertChanges, find_changes, record_changes
-from evenlag.monitoring.table_health import FRESHNESS, Check, keep_checks
+from evenlag.monitoring.lake_health import FRESHNESS, Check, keep_checks
 from evenlag.policy.loader import LoadedPolicy, parse_policy
 from evenlag.quality.checks import CHECKS
 from tests.support.lakes.command_lake import DAY, write_rows

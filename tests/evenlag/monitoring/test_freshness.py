@@ -10,7 +10,7 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import SNAPSHOTS
 from evenlag.lake.writer import append_once
-from evenlag.monitoring.freshness import read_freshness
+from evenlag.monitoring.lake_health import read_freshness
 from tests.support.lakes.snapshots import HEAD, marker
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import pytest
 from starlette.applications import Starlette
 
 from evenlag.overview.server import listen, make_app, make_server
-from evenlag.overview.sources import ReportSource
-from evenlag.overview.views import OverviewView
+from evenlag.overview.views import OverviewView, ReportSource
 from tests.support.overview.rows import overview_of
 from tests.support.waiting import wait_until
 

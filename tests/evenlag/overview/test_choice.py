@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evenlag.overview.choice import SORTS, Choice
 from evenlag.overview.model import GroupRow, Sign
+from evenlag.overview.page import SORTS, Choice
 from tests.support.overview.rows import HOSTILE, groups_of_each_kind
 
 ROWS = groups_of_each_kind()

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from evenlag.overview import limited_protocol
+from evenlag.overview import server
 from tests.evenlag.overview.test_server import ask
 from tests.truth.recorded_lakes import extract
 
@@ -53,7 +53,7 @@ def is_ended(opened: socket.socket) -> bool:
 def test_the_oldest_of_too_many_connections_are_ended_and_others_are_answered(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limited_protocol, "_MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 20)
     with ExitStack() as stack:
         half = [stack.enter_context(connect(site.url, HALF)) for _ in range(60)]
         assert ask(f"{site.url}/overview")[0] == 200
@@ -67,13 +67,13 @@ def test_the_oldest_of_too_many_connections_are_ended_and_others_are_answered(
 def test_headers_have_a_time_limit_also_those_of_a_later_request(
     site: Site, monkeypatch: pytest.MonkeyPatch, before: bytes
 ) -> None:
-    monkeypatch.setattr(limited_protocol, "HEADER_S", 0.5)
+    monkeypatch.setattr(server, "HEADER_S", 0.5)
     with connect(site.url, before + HALF) as opened:
         assert is_ended(opened)
 
 
 def test_an_answer_has_a_time_limit(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limited_protocol, "ANSWER_S", 0.5)
+    monkeypatch.setattr(server, "ANSWER_S", 0.5)
     done = threading.Event()
 
     def wait(_: Request) -> Response:

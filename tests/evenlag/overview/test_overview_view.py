@@ -12,8 +12,7 @@ from evenlag.errors import PolicyError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLANS
 from evenlag.overview.read_cluster import read_cluster
-from evenlag.overview.sources import ReportSource
-from evenlag.overview.views import OverviewView
+from evenlag.overview.views import OverviewView, ReportSource
 from evenlag.publishing.event_log import append_plan_events, plan_event
 from tests.truth.recorded_lakes import extract
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.errors import JobError
-from evenlag.overview.sources import LAKES_VARIABLE, ReportSource, find_sources
+from evenlag.overview.views import LAKES_VARIABLE, ReportSource, find_sources
 from tests.truth.recorded_lakes import extract
 
 if TYPE_CHECKING:

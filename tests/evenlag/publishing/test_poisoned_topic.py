@@ -16,7 +16,7 @@ from kafka.record.default_records import DefaultRecordBatch
 from assignor_core.hint import encode_hint, hint_key
 from assignor_core.loads import loads_key
 from assignor_core.record import canonical_json
-from evenlag.doctor.topic_checks import records_findings
+from evenlag.doctor.kafka_checks import records_findings
 from evenlag.errors import PublishError, UnknownOutcomeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVENTS

@@ -10,8 +10,8 @@ import pytest
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS
 from evenlag.policy.cluster_settings import QualitySettings
-from evenlag.quality.checks import CHECKS
-from evenlag.quality.measures import (
+from evenlag.quality.checks import (
+    CHECKS,
     COMMIT_COLUMNS,
     EARLIER_COLUMNS,
     LAG_COLUMNS,

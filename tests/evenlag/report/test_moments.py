@@ -113,7 +113,11 @@ def test_partly_known_lag_is_a_lower_bound(root: str) -> None:
     report = report_of(root, until=after(FOURTH, 13))
     assert report.observed.lag_records == (1000, 1300, 650, 350)
     assert report.observed.num_unknown == (0, 0, 0, 1)
-    assert (report.now.lag_records, report.now.num_unknown, report.now.unknown) == (350, 1, {"UNKNOWN": 1})
+    assert (report.now.lag_records, report.now.num_unknown_partitions, report.now.unknown) == (
+        350,
+        1,
+        {"UNKNOWN": 1},
+    )
     page = report_page(report)
     assert "<b>≥ 350</b>" in page
     assert "of 4 partitions not known: 1 UNKNOWN" in page

@@ -17,8 +17,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.overview.views import answer
 from evenlag.report.model import MemberLag, ModelError
 from evenlag.report.page import report_page
-from evenlag.report.read_report import NothingToReportError, read_report
-from evenlag.report.scope import Names
+from evenlag.report.read_report import Names, NothingToReportError, read_report
 from tests.support.lakes.report_lake import (
     CLUSTER,
     FOLLOWED,
@@ -137,7 +136,8 @@ def test_a_topic_that_the_group_has_left_is_beside_the_totals(report: Report, pa
     )
     assert report.change is not None
     assert report.change.total_before == totals[PLANNED]
-    assert report.now.not_subscribed == (NUM_LEFT, NUM_LEFT * LEFT_LAG)
+    left = report.now.num_not_subscribed_partitions, report.now.not_subscribed_lag_records
+    assert left == (NUM_LEFT, NUM_LEFT * LEFT_LAG)
     text = page_file.read_text(encoding="utf-8")
     assert (
         f"<b>{NUM_LEFT * LEFT_LAG:,}</b>records in {NUM_LEFT} partitions without a subscriber, not counted"

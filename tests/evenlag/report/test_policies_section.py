@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evenlag.report.model import ModelError
-from evenlag.report.sections import policies_section
+from evenlag.report.page import policies_section
 
 if TYPE_CHECKING:
     from evenlag.report.model import Report

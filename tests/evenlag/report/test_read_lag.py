@@ -8,7 +8,7 @@ import pytest
 
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.report.model import Series
-from evenlag.report.read_lag import cut, group_lags
+from evenlag.report.read_report import cut, group_lags
 from tests.support.lakes.snapshots import arrow
 
 READ_AT = datetime(2026, 3, 1, 12, 0, 0, 123_789, UTC)
@@ -31,7 +31,7 @@ def test_a_member_that_owns_nothing_counts_as_a_member_and_unknown_lag_as_a_lowe
     )
     members = arrow(MEMBERS, [{"group_id": "g", "member_id": name} for name in ("a", "b", "idle")])
     (found,) = group_lags(lag, members)
-    assert (found.num_members, found.num_partitions, found.num_unknown) == (3, 4, 1)
+    assert (found.num_members, found.num_partitions, found.num_unknown_partitions) == (3, 4, 1)
     assert (found.lag_records, found.max_member_lag_records) == (10, 5)
     assert found.unknown == {"UNKNOWN": 1}
 

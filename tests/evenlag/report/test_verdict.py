@@ -196,6 +196,6 @@ def test_without_a_plan_the_last_decision_says_why(
         f"{words} The most loaded member has 4,403 of the group's 60,000 records of lag."
     )
     assert verdict.kind == kind
-    bound = verdict_of(None, now=replace(NOW, num_unknown=3)).happened
+    bound = verdict_of(None, now=replace(NOW, num_unknown_partitions=3)).happened
     assert bound.startswith("No plan was made in the period, the group was only observed.")
     assert "has at least 4,403 of" in bound

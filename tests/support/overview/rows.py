@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Final
 
-from evenlag.overview.model import ClusterState, Drain, GroupRow, LastHint, LastPlan, Overview
+from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan, Overview
 
 NOW: Final = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 HOSTILE: Final = "<script>alert('evenlag')</script>"
@@ -18,9 +19,7 @@ def groups_of_each_kind() -> tuple[GroupRow, ...]:
     refused = LastPlan("b2" * 32, NOW, "REJECTED", "too many moves", 40, 900, 300, 0, ("max_moves",))
     ignored = LastHint("c3" * 32, NOW, "IGNORED", "the members left", 5_000, None, 2)
     return (
-        GroupRow(
-            "orders", "quiet", "Stable", 2, 4, lag_records=0, trend=(0, 0), drain=Drain.SHRINKS, mode="auto"
-        ),
+        GroupRow("orders", "quiet", "Stable", 2, 4, lag_records=0, trend=(0, 0), mode="auto"),
         GroupRow(
             "orders",
             "payments",
@@ -32,7 +31,6 @@ def groups_of_each_kind() -> tuple[GroupRow, ...]:
             lag_skew=3.85,
             unevenness=0.95,
             time_lag_ms=90_000,
-            drain=Drain.SHRINKS,
             drain_time_ms=600_000,
             trend=(52_000, None, 58_000, 61_000),
             mode="auto",
@@ -48,7 +46,7 @@ def groups_of_each_kind() -> tuple[GroupRow, ...]:
             6,
             lag_records=9_000,
             trend=(9_500, 9_000),
-            drain=Drain.NEVER,
+            drain_time_ms=inf,
             num_stalled=2,
             mode="approve",
             policy_mode="approve",
@@ -88,9 +86,9 @@ def groups_of_each_kind() -> tuple[GroupRow, ...]:
 def overview_of(*groups: GroupRow) -> Overview:
     """Return the overview of groups."""
     clusters = tuple(
-        ClusterState(name, "s", NOW, 1.0, 3300.0) for name in dict.fromkeys(row.cluster for row in groups)
+        ClusterState(name, "s", NOW, 1.0) for name in dict.fromkeys(row.cluster for row in groups)
     )
-    return Overview(NOW, clusters, groups)
+    return Overview(clusters, groups)
 
 
 def many_groups(number: int) -> tuple[GroupRow, ...]:
@@ -106,7 +104,6 @@ def many_groups(number: int) -> tuple[GroupRow, ...]:
             lag_records=10 * place,
             lag_skew=1.5,
             time_lag_ms=1000 * place,
-            drain=Drain.SHRINKS,
             drain_time_ms=place,
             trend=tuple(range(place, place + 12)),
             mode="auto",

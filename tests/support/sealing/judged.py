@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
-from evenlag.monitoring.edited_plans import find_edited_plans
+from evenlag.monitoring.alerts import find_edited_plans
 from evenlag.publishing.publish_checks import check_eligibility
 from evenlag.publishing.publishable_plans import read_publishable
 from tests.support.lakes.snapshots import NOW

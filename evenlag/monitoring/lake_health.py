@@ -1,4 +1,4 @@
-"""Health of the lake's tables, checked from their Delta logs and the snapshots' markers only.
+"""Health of the lake: of its tables by their Delta logs, and freshness by the snapshots' markers.
 
 The checks need no JVM, so a command can run them. Maintenance records the verdicts in ``table_health``;
 alerts use the newest ones.
@@ -7,7 +7,7 @@ alerts use the newest ones.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ from evenlag.lake.table_metadata import TableFiles, read_table_files
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
 from evenlag.lake.tables import SNAPSHOT_TABLES, SNAPSHOTS, TABLE_HEALTH, TABLES
 from evenlag.lake.writer import append_once
-from evenlag.monitoring.freshness import read_freshness
+from evenlag.policy.cron import last_due
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,15 +39,15 @@ _MB: Final = 1024**2
 _DAYS_TO_COMPACT: Final = 2
 _LOOK_BACK_DAYS: Final = 7
 _LISTED: Final = 5
+# The newest run may still be active; the run before it must have left its snapshot.
+_DUE_RUNS: Final = 2
+# With a schedule of a minute, a repeated task is no fault yet: it takes its delay and its time.
+_SHORTEST_LIMIT: Final = timedelta(minutes=3)
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The verdict of one check.
-
-    is_ok: Whether the check passed.
-    observed, allowed, message: Texts for users; the message is the remedy if the check failed.
-    """
+    """The verdict of one check, in texts for users; the message is the remedy if it failed."""
 
     table_name: str
     check_name: str
@@ -60,10 +60,7 @@ class Check:
 def check_lake(
     reader: LakeReader, settings: MaintenanceSettings, cluster: str, schedule: str | None, now: datetime
 ) -> list[Check]:
-    """Check a cluster's part of all tables, and its snapshots.
-
-    schedule: Cron expression of its cycles; None: manual runs.
-    """
+    """Check a cluster's part of all tables, and its snapshots, by the cron expression of its cycles."""
     found: list[Check] = []
     for table in TABLES.values():
         files = read_table_files(reader, table)
@@ -116,17 +113,13 @@ def check_table(
 def keep_checks(root: str, cluster: str, checks: Sequence[Check], now: datetime) -> None:
     """Append verdicts to ``table_health``."""
     head = {"cluster": cluster, "day": now.astimezone(UTC).date(), "checked_at": now}
-    names = ("table_name", "check_name", "is_ok", "observed", "allowed", "message")
-    rows = [head | {name: getattr(check, name) for name in names} for check in checks]
-    append_once(root, TABLE_HEALTH, rows, None)
+    append_once(root, TABLE_HEALTH, [head | asdict(check) for check in checks], None)
 
 
 def newest_faults(reader: LakeReader, cluster: str, now: datetime) -> dict[str, str] | None:
-    """Read the failed checks among the newest checks of a cluster.
+    """Read the messages of the newest failed checks by table; None if nothing was checked within a week.
 
     Freshness is left out: the alert on stale snapshots reports it.
-
-    Returns messages by table; None if nothing was checked within a week.
     """
     since = now.astimezone(UTC).date() - timedelta(days=_LOOK_BACK_DAYS)
     filters = [("cluster", "=", cluster), ("day", ">=", since)]
@@ -155,15 +148,11 @@ def _schema(table: Table, files: TableFiles) -> Check:
     try:
         missing = missing_columns(table, files.types)
     except SchemaError as error:
-        return Check(
-            table.name, "SCHEMA", is_ok=False, observed="a fault", allowed=allowed, message=str(error)
-        )
+        return _make(table, "SCHEMA", False, "a fault", allowed, str(error))
     more = unknown_columns(table, files.types)
     parts = [f"to be added at the next write: {', '.join(c.name for c in missing)}"] if missing else []
     parts += [f"of a newer evenlag: {', '.join(more)}"] if more else []
-    return _make(
-        table, "SCHEMA", is_ok=True, observed="; ".join(parts) or "the same", allowed=allowed, remedy=""
-    )
+    return _make(table, "SCHEMA", True, "; ".join(parts) or "the same", allowed, "")
 
 
 def _files(table: Table, files: TableFiles, cluster: str, target_mb: int, now: datetime) -> Check:
@@ -245,3 +234,64 @@ def _readings(reader: LakeReader, cluster: str, schedule: str | None, now: datet
 
 def _listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name.removeprefix('delta.')}: {value}" for name, value in values.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Freshness of a cluster's newest finished snapshot; None if there is none.
+
+    limit_s: Allowed age: since its end or, by a schedule, since its slot; None: any age.
+    """
+
+    cluster: str
+    snapshot_id: str | None
+    slot: datetime | None
+    finished_at: datetime | None
+    age_s: float | None
+    limit_s: float | None
+    is_fresh: bool
+    reason: str
+
+
+def read_freshness(
+    reader: LakeReader,
+    schedules: Mapping[str, str | None],
+    now: datetime,
+    *,
+    max_age_s: float | None = None,
+) -> list[Freshness]:
+    """Check the age of the newest snapshot of clusters.
+
+    Without `max_age_s` the schedule decides: the last run may still be active, the run before it must have
+    left a snapshot. A snapshot of the last three minutes is always fresh. A cluster without a schedule is run
+    manually, and any snapshot is fresh. Returns one per cluster, sorted by name.
+    """
+    return [
+        _freshness(name, reader.latest_snapshot(name), schedule, now, max_age_s)
+        for name, schedule in sorted(schedules.items())
+    ]
+
+
+def _freshness(
+    cluster: str,
+    row: Mapping[str, Any] | None,
+    schedule: str | None,
+    now: datetime,
+    max_age_s: float | None,
+) -> Freshness:
+    limit_s, due = max_age_s, None
+    if max_age_s is None and schedule is not None:
+        due = min(last_due(schedule, now, _DUE_RUNS)[-1], now - _SHORTEST_LIMIT)
+        limit_s = (now - due).total_seconds()
+    if row is None:
+        reason = "there is no finished snapshot yet"
+        return Freshness(cluster, None, None, None, None, limit_s, is_fresh=False, reason=reason)
+    age_s = (now - row["finished_at"]).total_seconds()
+    is_fresh, reason = True, "; there is no schedule, runs are by hand"
+    if max_age_s is not None:
+        is_fresh, reason = age_s <= max_age_s, f", at most {max_age_s:,.0f} s are allowed"
+    elif due is not None:
+        is_fresh = row["slot"] >= due
+        reason = f"; by the schedule {schedule} there has to be one for {due:%Y-%m-%d %H:%M}Z or later"
+    found = (row["snapshot_id"], row["slot"], row["finished_at"], age_s, limit_s)
+    return Freshness(cluster, *found, is_fresh, f"the newest snapshot is {age_s:,.0f} s old{reason}")
