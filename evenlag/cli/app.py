@@ -19,7 +19,6 @@ from evenlag.cli import (
     hints,
     lag,
     lake,
-    plan_approvals,
     plans,
     policy,
     report,
@@ -38,15 +37,14 @@ class _Root(Group):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (PolicyError, JobFailedError) as error:
-            # One line per mistake in the policy, or a message and the end of the job's output.
-            print_error(*str(error).split("\n"))
-            raise typer.Exit(error.exit_code) from error
         except JobError as error:
-            print_error(str(error))
+            # One line per mistake in the policy, or a message and the end of the job's output.
+            has_lines = isinstance(error, PolicyError | JobFailedError)
+            print_error(*(str(error).split("\n") if has_lines else [str(error)]))
             raise typer.Exit(error.exit_code) from error
         except ModuleNotFoundError as error:
-            extra = _EXTRA_BY_MODULE.get((error.name or "").partition(".")[0])
+            module = (error.name or "").partition(".")[0]
+            extra = next((extra for extra, modules in _EXTRAS.items() if module in modules), None)
             if extra is None:
                 raise
             print_error(f"this needs {error.name}, which is not installed: pip install 'evenlag[{extra}]'")
@@ -61,19 +59,10 @@ class _Root(Group):
             raise typer.Exit(130) from None
 
 
-_EXTRA_BY_MODULE = {
-    "airflow": "airflow",
-    "delta": "spark",
-    "deltalake": "cli",
-    "great_expectations": "spark",
-    "kafka": "cli",
-    "matplotlib": "cli",
-    "pyarrow": "cli",
-    "pydantic": "cli",
-    "pyspark": "spark",
-    "starlette": "cli",
-    "uvicorn": "cli",
-    "yaml": "cli",
+_EXTRAS = {
+    "airflow": {"airflow"},
+    "cli": {"deltalake", "kafka", "matplotlib", "pyarrow", "pydantic", "starlette", "uvicorn", "yaml"},
+    "spark": {"delta", "great_expectations", "pyspark"},
 }
 
 app = typer.Typer(
@@ -116,8 +105,6 @@ app.command("serve")(serve.serve)
 app.command("metrics")(serve.metrics)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
-plans.app.command("approve")(plan_approvals.approve)
-plans.app.command("reject")(plan_approvals.reject)
 app.add_typer(plans.app, name="plans")
 app.add_typer(hints.app, name="hints")
 app.add_typer(compare.app, name="compare")

@@ -12,10 +12,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from evenlag.cli import option_types
 from evenlag.cli.console import console, print_error
-from evenlag.cli.option_types import argument, option
-from evenlag.cli.tables.layout import Column, filled_table, numbers
+from evenlag.cli.layout import Column, filled_table, numbers
+from evenlag.cli.option_types import argument, option, path, shown
 from evenlag.errors import UsageError
 from evenlag.formatting import number
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from assignor_core.problem import Problem
-
-__all__ = ["assign"]
 
 _ALL = "all"
 _FIGURES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
@@ -48,21 +45,19 @@ def _parameter(text: str) -> tuple[str, int | float]:
     name, _, value = (part.strip() for part in text.partition("="))
     if name not in declared:
         names = ", ".join(sorted(declared))
-        raise typer.BadParameter(f"{option_types.shown(text)} is not NAME=VALUE with a name of: {names}")
+        raise typer.BadParameter(f"{shown(text)} is not NAME=VALUE with a name of: {names}")
     try:
         parsed = declared[name].parse(value)
         declared[name].check(parsed)
     except ProblemError as error:
         raise typer.BadParameter(str(error)) from error
     except ValueError:
-        raise typer.BadParameter(f"{name} cannot be {option_types.shown(value)}") from None
+        raise typer.BadParameter(f"{name} cannot be {shown(value)}") from None
     return name, parsed
 
 
 def assign(
-    file: Annotated[
-        Path, argument("FILE", "The problem as JSON; - reads standard input.", option_types.path)
-    ],
+    file: Annotated[Path, argument("FILE", "The problem as JSON; - reads standard input.", path)],
     assignor: Annotated[
         str | None,
         option("--assignor -a", "NAME", "Its name, or all; the one that the problem names without it."),
@@ -87,7 +82,8 @@ def assign(
     try:
         with _opened(file) as source:
             if jsonl:
-                failed = _answer_lines(source, assignor, rounds, settings)
+                answered = [_answer(line, assignor, rounds, settings) for line in source if line.strip()]
+                failed = any(answered)
             elif assignor == _ALL:
                 failed = _compare(source.read(), settings, as_json)
             else:
@@ -105,14 +101,6 @@ def _opened(file: Path) -> AbstractContextManager[IO[str]]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
     return nullcontext(sys.stdin)
-
-
-def _answer_lines(source: IO[str], assignor: str | None, rounds: bool, settings: dict[str, Any]) -> bool:
-    failed = False
-    for line in source:
-        if line.strip():
-            failed |= _answer(line, assignor, rounds, settings)
-    return failed
 
 
 def _answer(text: str, assignor: str | None, rounds: bool, settings: dict[str, Any]) -> bool:
@@ -182,7 +170,7 @@ def _compare(text: str, settings: dict[str, Any], as_json: bool) -> bool:
     out.print(shown)
     for answer in answers:
         if "error" in answer:
-            out.print(f"{answer['assignor']}: {answer['error']}", markup=False)
+            out.print(f"{answer['assignor']}: {answer['error']}")
     return False
 
 

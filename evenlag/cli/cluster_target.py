@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from evenlag.cli import option_types
-from evenlag.cli.option_types import option
+from evenlag.cli.option_types import option, servers
 from evenlag.context import DEFAULT_LAKE, find_policy, only_cluster
 from evenlag.enums import Mode
 from evenlag.errors import UsageError
@@ -24,15 +23,12 @@ if TYPE_CHECKING:
 
 DEFAULT_CLUSTER = "kafka"
 
+_BOOTSTRAP_HELP = (
+    "Brokers as host:port,host:port, instead of a policy file. Other connection settings are variables such "
+    "as EVENLAG_KAFKA_SECURITY_PROTOCOL."
+)
 BootstrapOption = Annotated[
-    str | None,
-    option(
-        "--bootstrap-servers -b",
-        "HOST:PORT",
-        "Brokers as host:port,host:port, instead of a policy file. Other connection settings are "
-        "variables such as EVENLAG_KAFKA_SECURITY_PROTOCOL.",
-        option_types.servers,
-    ),
+    str | None, option("--bootstrap-servers -b", "HOST:PORT", _BOOTSTRAP_HELP, servers)
 ]
 HintTopicOption = Annotated[
     str | None, option("--hint-topic", "TOPIC", "With --bootstrap-servers: name of the hint topic.")
@@ -154,15 +150,7 @@ def policy_text(
     ]
     if groups:
         rules.append({"match": "*", "mode": Mode.OBSERVE.value})
-    content: dict[str, Any] = {
-        "lake": str(Path(lake or DEFAULT_LAKE).absolute()) if "://" not in (lake or "") else lake,
-        "clusters": {
-            name: {
-                "bootstrap_servers": bootstrap_servers,
-                "schedule": None,
-                "kafka": kafka_settings_from_environment(),
-            }
-        },
-        "groups": rules,
-    }
-    return dump_yaml(content)
+    root = str(Path(lake or DEFAULT_LAKE).absolute()) if "://" not in (lake or "") else lake
+    kafka = kafka_settings_from_environment()
+    cluster = {"bootstrap_servers": bootstrap_servers, "schedule": None, "kafka": kafka}
+    return dump_yaml({"lake": root, "clusters": {name: cluster}, "groups": rules})

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from evenlag.cli import option_types
 from evenlag.cli.console import console, print_json
 from evenlag.cli.export import ExportOption, export_rows
 from evenlag.cli.grammar import SHOW, ShowByDefault
+from evenlag.cli.layout import GROUP, Column, Table, filled_table, numbers
+from evenlag.cli.option_types import day as day_type
 from evenlag.cli.option_types import option
 from evenlag.cli.options import (
     AnyGroupArgument,
     ClusterOption,
     ConfigOption,
     JsonOption,
-    LakeOption,
+    LakeScope,
     RemoteOption,
 )
-from evenlag.cli.tables.comparison import notes, policies_table
-from evenlag.cli.tables.layout import Table
-from evenlag.context import find_cluster, find_lake, find_policy, only_cluster
+from evenlag.context import find_policy, only_cluster
 from evenlag.errors import NotFoundError, UsageError
-from evenlag.formatting import did_you_mean, number
+from evenlag.formatting import NOTHING, at_least, bounded_duration, did_you_mean, duration, number, percent
 from evenlag.queries.comparisons import (
+    MEASURED_SHOWN,
+    OBSERVED,
+    OBSERVED_SHOWN,
     By,
     count_left_out,
     model_error_text,
@@ -33,11 +35,12 @@ from evenlag.queries.comparisons import (
     not_compared,
     read_optimality_gaps,
     read_replays,
+    shown_policy,
     sum_up,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from evenlag.lake.reader import LakeReader
 
@@ -53,65 +56,47 @@ def show(
     group: AnyGroupArgument = None,
     *,
     since: Annotated[
-        date | None, option("--from", "DAY", "First day; default: all compared days.", option_types.day)
+        date | None, option("--from", "DAY", "First day; default: all compared days.", day_type)
     ] = None,
-    until: Annotated[date | None, option("--to", "DAY", "Last day.", option_types.day)] = None,
+    until: Annotated[date | None, option("--to", "DAY", "Last day.", day_type)] = None,
     by: Annotated[By, typer.Option("--by", help="The metric to rank by; lower is better.")] = By.P95_TIME_LAG,
     continuous: Annotated[
         bool,
         typer.Option("--continuous", help="Show periods that were simulated as a whole, by their first day."),
     ] = False,
     per_group: Annotated[bool, typer.Option("--per-group", help="One table per group.")] = False,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
-    lake: LakeOption = None,
+    scope: LakeScope,
     as_json: JsonOption = False,
     export: ExportOption = None,
 ) -> None:
     """Show policies side by side, the best first, and the error of the model."""
     if since is not None and until is not None and until < since:
         raise UsageError(f"--to {until} lies before --from {since}")
-    reader = find_lake(lake, config)
-    name = find_cluster(reader, cluster)
+    reader, name = scope.open()
     replays = read_replays(reader, name, since=since, until=until, group=group, is_continuous=continuous)
     if not replays:
         raise NotFoundError(_nothing(reader, name, group, is_continuous=continuous))
-    answers = [
-        _answer(reader, name, replays, (since, until, chosen), by.value, is_continuous=continuous)
-        for chosen in (sorted({row["group_id"] for row in replays}) if per_group else [group])
-    ]
+    # A continuous period that begins by the last day continues after it.
+    gaps_until = None if continuous else until
+    answers = []
+    for chosen in sorted({row["group_id"] for row in replays}) if per_group else [group]:
+        own = [row for row in replays if chosen is None or row["group_id"] == chosen]
+        gaps = read_optimality_gaps(reader, name, since=since, until=gaps_until, group=chosen)
+        policies = sum_up(own, gaps, by.value, is_continuous=continuous)
+        answers.append(
+            {"group_id": chosen, "policies": policies}
+            | count_left_out(own)
+            | {"model": model_row(own), "not_compared": not_compared(own)}
+        )
     if export is not None:
         rows = [{"group_id": answer["group_id"]} | row for answer in answers for row in answer["policies"]]
         export_rows(rows, export)
+    days = sorted({row["day"] for row in replays})
     if as_json:
-        days = sorted({row["day"] for row in replays})
         print_json({"cluster": name, "by": by.value, "days": days, "groups": answers})
         return
     for answer in answers:
-        _print(name, answer, by.value, len({row["day"] for row in replays}))
-
-
-def _answer(
-    reader: LakeReader,
-    cluster: str,
-    replays: Sequence[dict[str, Any]],
-    scope: tuple[date | None, date | None, str | None],
-    by: str,
-    *,
-    is_continuous: bool,
-) -> dict[str, Any]:
-    since, until, group = scope
-    own = [row for row in replays if group is None or row["group_id"] == group]
-    # A continuous period that begins by the last day continues after it.
-    until = None if is_continuous else until
-    distances = read_optimality_gaps(reader, cluster, since=since, until=until, group=group)
-    return {
-        "group_id": group,
-        "policies": sum_up(own, distances, by, is_continuous=is_continuous),
-        **count_left_out(own),
-        "model": model_row(own),
-        "not_compared": not_compared(own),
-    }
+        _print(name, answer, by.value, len(days))
 
 
 def _nothing(reader: LakeReader, cluster: str, group: str | None, *, is_continuous: bool) -> str:
@@ -145,10 +130,9 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
             soft_wrap=not out.is_terminal,
         )
     if answer["not_compared"]:
-        left = Table("Not compared", ("group", "policy", "days", "why"), right=("days",), keys=("policy",))
-        for row in answer["not_compared"]:
-            left.add_row(row["group_id"], row["policy"], number(row["days"]), row["reason"])
-        out.print(left)
+        out.print(
+            filled_table("Not compared", _NOT_COMPARED_COLUMNS, answer["not_compared"], keys=("policy",))
+        )
 
 
 @app.command("run")
@@ -156,10 +140,9 @@ def run(
     context: typer.Context,
     *,
     day: Annotated[
-        date | None,
-        option("--day", "DAY", "UTC day; default: yesterday.", option_types.day, show_default=False),
+        date | None, option("--day", "DAY", "UTC day; default: yesterday.", day_type, show_default=False)
     ] = None,
-    to: Annotated[date | None, option("--to", "DAY", "Last day of several.", option_types.day)] = None,
+    to: Annotated[date | None, option("--to", "DAY", "Last day of several.", day_type)] = None,
     assignor: Annotated[
         list[str] | None,
         typer.Option(
@@ -182,7 +165,7 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate policies on past days with Spark; contacts no broker."""
-    from evenlag.cli.job_runner import job_arguments, job_result
+    from evenlag.cli.job_runner import job_result
     from evenlag.policy.candidates import parse_candidate
 
     loaded = find_policy(config)
@@ -192,12 +175,11 @@ def run(
     loaded.cluster_settings(name)
     for text in assignor or ():
         parse_candidate(text)
-    first = day or _yesterday()
+    first = day or (datetime.now(UTC) - timedelta(days=1)).date()
     if to is not None and to < first:
         raise UsageError(f"--to {to} lies before --day {first}")
-    arguments = job_arguments(cluster=name, day=first, to=to or first, config=config, assignor=assignor)
-    arguments += job_arguments(continuous=continuous, force=force)
-    done = job_result(context, remote, "compare", arguments)
+    days = {"cluster": name, "day": first, "to": to or first, "config": config, "assignor": assignor}
+    done = job_result(context, remote, "compare", **days, continuous=continuous, force=force)
     if as_json:
         print_json({"cluster": name, "is_continuous": continuous} | done)
         return
@@ -206,5 +188,94 @@ def run(
     console().print(f"{name}: {unit}: {counts}. Look at them with: evenlag compare")
 
 
-def _yesterday() -> date:
-    return (datetime.now(UTC) - timedelta(days=1)).date()
+# The first ones are left out first on a narrow terminal.
+_OPTIONAL: Final = (
+    "rebalances", "largest", "above bound", "best in", "not drained", "to drain", "moves", "worst",
+)  # fmt: skip
+_COLUMNS: Final = (
+    Column("policy", lambda row: shown_policy(row["policy"])),
+    Column("rank", lambda row: "best" if row["is_best"] else ""),
+    numbers("time lag 95 %", lambda row: _time(row, row["p95_time_lag_ms"])),
+    numbers("worst", lambda row: _time(row, row["max_time_lag_ms"])),
+    numbers("mean lag", lambda row: at_least(row["mean_lag_records"], row["unknown_partitions"])),
+    numbers("largest", lambda row: at_least(row["max_lag_records"], row["unknown_partitions"])),
+    numbers("to drain", lambda row: _drained(row["drain_time_ms"])),
+    numbers("not drained", lambda row: f"{row['not_drained']} of {row['group_days']}"),
+    numbers("moves", lambda row: number(row["moves"])),
+    numbers("rebalances", lambda row: number(row["rebalances"])),
+    numbers("above bound", lambda row: percent(row["optimality_gap"])),
+    numbers("best in", lambda row: f"{row['best_in']} of {row['group_days']}"),
+)
+_NOT_COMPARED_COLUMNS: Final = (
+    GROUP,
+    Column("policy", lambda row: row["policy"]),
+    numbers("days", lambda row: number(row["days"])),
+    Column("why", lambda row: row["reason"]),
+)
+
+
+def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table:
+    """Build the table of policies, ranked by a metric, with what Kafka reported last, if it was measured."""
+    caption = (
+        f"Best by {by}; of equals by mean lag, then moves. {OBSERVED_SHOWN} is what really ran, by the "
+        f"model; {MEASURED_SHOWN} is what Kafka reported, without the model. ≥ is a lower bound."
+    )
+    shown = filled_table(title, _COLUMNS, (), keys=("policy",), optional=_OPTIONAL, caption=caption)
+    for row in rows:
+        style = "bold" if row["is_best"] else "dim" if row["policy"] == OBSERVED else None
+        shown.add_row(*(column.cell(row) for column in _COLUMNS), style=style)
+    measured = next((row for row in rows if row["policy"] == OBSERVED), None)
+    if measured is not None and measured["measured_max_lag_records"] is not None:
+        shown.add_row(MEASURED_SHOWN, "", *_measured_cells(measured), style="dim")
+    return shown
+
+
+def _time(row: Mapping[str, Any], milliseconds: float) -> str:
+    is_bound = row["unknown_ages"] or row["unknown_partitions"]
+    return bounded_duration(milliseconds, milliseconds if is_bound else None)
+
+
+def _drained(milliseconds: float | None) -> str:
+    return "not drained" if milliseconds is None else duration(milliseconds)
+
+
+def _measured_cells(row: dict[str, Any]) -> list[str]:
+    worst = row["measured_max_time_lag_ms"]
+    return [
+        NOTHING,
+        bounded_duration(worst, worst if row["unknown_time_lags"] else None),
+        at_least(row["measured_mean_lag_records"], row["measured_unknown_share"]),
+        at_least(row["measured_max_lag_records"], row["unknown_lags"]),
+        *[NOTHING] * 6,
+    ]
+
+
+def notes(rows: Sequence[dict[str, Any]], left_out: Mapping[str, Any]) -> list[str]:
+    """Return notes on data that the numbers do not include, and on lower bounds; empty if all is known."""
+    first, sentences = rows[0], []
+    if left_out["left_out"]:
+        sentences.append(
+            f"Counted: {first['group_days']:,} group-days. Left out: {left_out['left_out']:,}, of which not "
+            "every policy has a replay."
+        )
+    if left_out["partly_known"]:
+        sentences.append(
+            f"Left out of the means: {left_out['partly_known']:,} group-days on which the lag of some "
+            "partition was never known."
+        )
+    if first["unknown_partitions"]:
+        sentences.append(
+            f"The lag of {first['unknown_partitions']:,} partitions was never known: they are in no figure, "
+            "and what their members process of the others is a lower bound."
+        )
+    if first["unknown_share"]:
+        sentences.append(
+            f"For {percent(first['unknown_share'])} of the partitions' time no snapshot had known their lag "
+            "yet: that time is in no figure of a policy."
+        )
+    if first["unknown_ages"]:
+        sentences.append(
+            f"The records that {first['unknown_ages']:,} partitions were behind at first have no known age: "
+            "their time lag counts from the first snapshot on."
+        )
+    return sentences

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -105,9 +106,9 @@ def print_json(value: Any, *, is_line: bool = False) -> None:
     Times are in ISO 8601 and UTC, numbers that are not finite null.
     """
     indent = None if is_line else 2
-    encoder = json.JSONEncoder(default=_plain, indent=indent, allow_nan=False)
-    finite = _finite(value)
-    sys.stdout.writelines([encoder.encode(finite)] if is_line else encoder.iterencode(finite))
+    encoder = json.JSONEncoder(indent=indent, allow_nan=False)
+    plain = json_value(value)
+    sys.stdout.writelines([encoder.encode(plain)] if is_line else encoder.iterencode(plain))
     sys.stdout.write("\n")
     if is_line:
         sys.stdout.flush()
@@ -121,15 +122,7 @@ def status_text(status: str | None) -> Text:
 @contextmanager
 def shown_progress(*, is_repeated: bool = False) -> Iterator[ReportProgress]:
     """Show each step as a progress bar on a terminal (of repeated steps the current one), else as a line."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich import progress
 
     out = console(stderr=True)
     if not out.is_terminal:
@@ -142,36 +135,40 @@ def shown_progress(*, is_repeated: bool = False) -> Iterator[ReportProgress]:
 
         yield print_step
         return
-    columns: list[ProgressColumn] = [
-        SpinnerColumn(finished_text="+"),
-        TextColumn("{task.description}", markup=False),
+    columns: list[progress.ProgressColumn] = [
+        progress.SpinnerColumn(finished_text="+"),
+        progress.TextColumn("{task.description}", markup=False),
     ]
-    columns += [] if is_repeated else [BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    if not is_repeated:
+        columns += [progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn()]
     # Lines on a terminal go above the bars; a pipe gets its lines itself.
     redirected = sys.stdout.isatty()
-    with Progress(*columns, console=out, transient=is_repeated, redirect_stdout=redirected) as progress:
+    with progress.Progress(*columns, console=out, transient=is_repeated, redirect_stdout=redirected) as bars:
         tasks: dict[str, Any] = {}
 
         def report(step: str, done: int, total: int) -> None:
             bar, shown = ("", 0) if is_repeated else (step, done)
             if bar not in tasks:
-                tasks[bar] = progress.add_task(step, total=total)
-            progress.update(tasks[bar], description=step, completed=shown, total=total)
+                tasks[bar] = bars.add_task(step, total=total)
+            bars.update(tasks[bar], description=step, completed=shown, total=total)
 
         yield report
 
 
-def _finite(value: Any) -> Any:
-    """Replace floats that JSON cannot represent (infinity, NaN) by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
+def json_value(value: Any) -> Any:
+    """Convert a value to what JSON has: a moment to ISO 8601 in UTC, a float that is not finite to None."""
     if isinstance(value, Mapping):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
+        return {str(key): json_value(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_value(each) for each in (value if isinstance(value, list | tuple) else sorted(value))]
     if isinstance(value, Iterator):
         return _Stream(value)
-    return value
+    if isinstance(value, datetime):
+        return (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    plain = float(value) if isinstance(value, Decimal) else value
+    return None if isinstance(plain, float) and not math.isfinite(plain) else plain
 
 
 class _Stream(list[Any]):
@@ -183,12 +180,4 @@ class _Stream(list[Any]):
         self._values = chain(first, values)
 
     def __iter__(self) -> Iterator[Any]:
-        return map(_finite, self._values)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+        return map(json_value, self._values)

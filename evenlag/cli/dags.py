@@ -18,11 +18,6 @@ from evenlag.errors import UsageError
 app = typer.Typer(help="The DAG files for Airflow.", no_args_is_help=True)
 
 
-@app.callback()
-def _dags() -> None:
-    pass
-
-
 @app.command("install")
 def install(
     folder: Annotated[Path, argument("FOLDER", "Airflow's DAG folder.", option_types.path)],

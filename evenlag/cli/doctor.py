@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from evenlag.cli import option_types
 from evenlag.cli.console import console, print_json
-from evenlag.cli.option_types import option
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
-from evenlag.cli.tables.layout import Table
+from evenlag.cli.layout import Column, Table, filled_table, numbers
+from evenlag.cli.option_types import option, real, url, whole
+from evenlag.cli.options import JsonOption, LakeScope
 from evenlag.context import find_lake, find_policy
 from evenlag.doctor.model import Verdict
 from evenlag.errors import UsageError
@@ -22,13 +21,11 @@ from evenlag.formatting import did_you_mean, duration, moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from rich.console import Console
 
     from evenlag.doctor.model import Result
     from evenlag.lake.reader import LakeReader
-    from evenlag.monitoring.lake_health import Freshness
 
 NOT_WELL = 1
 _STYLES: Final = {
@@ -37,6 +34,9 @@ _STYLES: Final = {
     Verdict.WARNING: "yellow",
     Verdict.FAILED: "bold red",
 }
+_AIRFLOW_HELP: Final = "Also check this Airflow, with the token in EVENLAG_AIRFLOW_TOKEN."
+_TIMEOUT_HELP: Final = "Time limit of all checks in s; one check may take a third."
+_MAX_AGE_HELP: Final = "Maximum age of a snapshot in s; default: by the schedule."
 _MAX_TIMEOUT_S = 3_600
 _MAX_AGE_S = 316_224_000
 
@@ -52,9 +52,7 @@ def doctor(
     only: Annotated[
         list[str] | None,
         typer.Option(
-            "--only",
-            metavar="NAME",
-            help="An area (brokers) or a check (brokers.clock); repeatable.",
+            "--only", metavar="NAME", help="An area (brokers) or a check (brokers.clock); repeatable."
         ),
     ] = None,
     skip: Annotated[
@@ -63,43 +61,19 @@ def doctor(
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="A warning is a failure too.")] = False,
     probe_writes: Annotated[
-        bool,
-        typer.Option("--probe-writes", help="Also write to the hint topic and the lake, and undo it."),
+        bool, typer.Option("--probe-writes", help="Also write to the hint topic and the lake, and undo it.")
     ] = False,
-    airflow_url: Annotated[
-        str | None,
-        option(
-            "--airflow-url",
-            "URL",
-            "Also check this Airflow, with the token in EVENLAG_AIRFLOW_TOKEN.",
-            option_types.url,
-        ),
-    ] = None,
+    airflow_url: Annotated[str | None, option("--airflow-url", "URL", _AIRFLOW_HELP, url)] = None,
     dag_prefix: Annotated[
-        str,
-        typer.Option("--dag-prefix", metavar="PREFIX", help="Prefix of the policy's DAG ids."),
+        str, typer.Option("--dag-prefix", metavar="PREFIX", help="Prefix of the policy's DAG ids.")
     ] = "",
     timeout_s: Annotated[
-        float,
-        option(
-            "--timeout",
-            "SECONDS",
-            "Time limit of all checks in s; one check may take a third.",
-            option_types.real(1, _MAX_TIMEOUT_S),
-        ),
+        float, option("--timeout", "SECONDS", _TIMEOUT_HELP, real(1, _MAX_TIMEOUT_S))
     ] = 60.0,
     max_age_s: Annotated[
-        int | None,
-        option(
-            "--max-age",
-            "SECONDS",
-            "Maximum age of a snapshot in s; default: by the schedule.",
-            option_types.whole(1, _MAX_AGE_S),
-        ),
+        int | None, option("--max-age", "SECONDS", _MAX_AGE_HELP, whole(1, _MAX_AGE_S))
     ] = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
-    lake: LakeOption = None,
+    scope: LakeScope,
     as_json: JsonOption = False,
 ) -> None:
     """Check policy, brokers, permissions, topics, groups, lake, Spark, Airflow and freshness; say what to do.
@@ -114,58 +88,55 @@ def doctor(
             raise UsageError(
                 "--freshness-only cannot be combined with --only, --skip, --probe-writes and --airflow-url"
             )
-        _only_freshness(config, cluster, lake, max_age_s, as_json=as_json)
-        return
-    from evenlag.doctor.runner import Request, gather_lanes, run_lanes, select_lanes
-
-    per_check_s = timeout_s / 3
-    request = Request(config, lake, cluster, airflow_url, max_age_s, probe_writes, per_check_s, dag_prefix)
-    lanes = select_lanes(gather_lanes(request), only or (), skip or ())
-    results = run_lanes(lanes, check_timeout_s=per_check_s, timeout_s=timeout_s)
-    worst = max((result.verdict.rank for result in results), default=0)
-    is_well = worst < (Verdict.WARNING.rank if strict else Verdict.FAILED.rank)
-    if as_json:
-        print_json({"well": is_well, "checks": _as_json(results)})
+        is_well = _check_freshness(scope, max_age_s, as_json=as_json)
     else:
-        _show_checks(results)
+        from evenlag.doctor.runner import Request, gather_lanes, run_lanes, select_lanes
+
+        per_check_s = timeout_s / 3
+        where = scope.config, scope.lake, scope.cluster
+        request = Request(*where, airflow_url, max_age_s, probe_writes, per_check_s, dag_prefix)
+        lanes = select_lanes(gather_lanes(request), only or (), skip or ())
+        results = run_lanes(lanes, check_timeout_s=per_check_s, timeout_s=timeout_s)
+        worst = max((result.verdict.rank for result in results), default=0)
+        is_well = worst < (Verdict.WARNING.rank if strict else Verdict.FAILED.rank)
+        if as_json:
+            print_json({"well": is_well, "checks": _as_json(results)})
+        else:
+            _show_checks(results)
     if not is_well:
         raise typer.Exit(NOT_WELL)
 
 
-def _only_freshness(
-    config: Path | None, cluster: str | None, lake: str | None, max_age_s: int | None, *, as_json: bool
-) -> None:
+def _check_freshness(scope: LakeScope, max_age_s: int | None, *, as_json: bool) -> bool:
     from evenlag.monitoring.lake_health import read_freshness
 
-    reader, schedules = _lake_and_schedules(lake, config, cluster, max_age_s)
+    reader, schedules = _lake_and_schedules(scope, max_age_s)
     found = read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)
     is_well = all(one.is_fresh for one in found)
     if as_json:
         print_json({"well": is_well, "freshness": [asdict(one) for one in found]})
     else:
-        _show_freshness(found)
-    if not is_well:
-        raise typer.Exit(NOT_WELL)
+        console().print(filled_table("Freshness", _FRESHNESS_COLUMNS, found))
+    return is_well
 
 
-def _lake_and_schedules(
-    lake: str | None, config: Path | None, cluster: str | None, max_age_s: int | None
-) -> tuple[LakeReader, dict[str, str | None]]:
+def _lake_and_schedules(scope: LakeScope, max_age_s: int | None) -> tuple[LakeReader, dict[str, str | None]]:
     """Return the clusters to check with schedules: the policy's, even with an empty lake; else the lake's."""
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import SNAPSHOTS
+    from evenlag.monitoring.lake_health import schedules_of
 
-    loaded = find_policy(config)
+    loaded, cluster = find_policy(scope.config), scope.cluster
     schedules: dict[str, str | None]
     if loaded is not None:
-        reader = LakeReader(lake or loaded.policy.lake)
-        schedules = {name: settings.schedule for name, settings in loaded.policy.clusters.items()}
+        reader = LakeReader(scope.lake or loaded.policy.lake)
+        schedules = schedules_of(loaded.policy)
     elif max_age_s is None:
         raise UsageError(
             "without a policy file no schedule is known: say with --max-age how old a snapshot may be"
         )
     else:
-        reader = find_lake(lake, config)
+        reader = find_lake(scope.lake, scope.config)
         schedules = dict.fromkeys(reader.clusters(SNAPSHOTS))
     if cluster is None:
         return reader, schedules
@@ -174,13 +145,13 @@ def _lake_and_schedules(
     return reader, {cluster: schedules[cluster]}
 
 
-def _show_freshness(found: list[Freshness]) -> None:
-    shown = Table("Freshness", ("cluster", "well", "newest slot", "age", "why"), right=("age",))
-    for one in found:
-        well = Text("yes", style="green") if one.is_fresh else Text("NO", style="red")
-        age: Any = None if one.age_s is None else 1000 * one.age_s
-        shown.add_row(one.cluster, well, moment(one.slot), duration(age), one.reason)
-    console().print(shown)
+_FRESHNESS_COLUMNS: Final = (
+    Column("cluster", lambda one: one.cluster),
+    Column("well", lambda one: Text("yes", style="green") if one.is_fresh else Text("NO", style="red")),
+    Column("newest slot", lambda one: moment(one.slot)),
+    numbers("age", lambda one: duration(None if one.age_s is None else 1000 * one.age_s)),
+    Column("why", lambda one: one.reason),
+)
 
 
 def _as_json(results: Iterable[Result]) -> list[dict[str, Any]]:
@@ -199,18 +170,18 @@ def _as_json(results: Iterable[Result]) -> list[dict[str, Any]]:
 
 
 def _show_checks(results: Sequence[Result]) -> None:
-    """Print one table per area and cluster, then what to do, then the number of checks by verdict."""
     out = console()
-    for cluster, area in dict.fromkeys((result.cluster, _area(result)) for result in results):
-        title = f"{area} of {cluster}" if cluster else area
-        shown = Table(title, ("check", "result", "finding"), keys=("check", "result"))
-        for result in results:
-            if (result.cluster, _area(result)) != (cluster, area):
-                continue
-            for number, one in enumerate(result.findings):
-                name = "" if number else result.check.partition(".")[2]
-                shown.add_row(name, Text(one.verdict.value, style=_STYLES[one.verdict]), Text(one.message))
-        out.print(shown)
+    tables: dict[tuple[str | None, str], Table] = {}
+    for result in results:
+        area, _, name = result.check.partition(".")
+        title = f"{area} of {result.cluster}" if result.cluster else area
+        shown = tables.setdefault(
+            (result.cluster, area), Table(title, ("check", "result", "finding"), keys=("check", "result"))
+        )
+        for number, one in enumerate(result.findings):
+            verdict = Text(one.verdict.value, style=_STYLES[one.verdict])
+            shown.add_row("" if number else name, verdict, Text(one.message))
+    out.print(*tables.values())
     _show_todos(results, out)
     counts = Counter(result.verdict for result in results)
     out.print(", ".join(f"{counts[verdict]} {verdict.value}" for verdict in reversed(Verdict)))
@@ -218,21 +189,16 @@ def _show_checks(results: Sequence[Result]) -> None:
 
 def _show_todos(results: Sequence[Result], out: Console) -> None:
     todos = [
-        (one.verdict, result, one)
+        (result, one)
         for result in results
         for one in result.findings
         if one.remedy and one.verdict.rank >= Verdict.WARNING.rank
     ]
-    if not todos:
-        return
-    out.print(Text("What to do", style="bold"))
-    for verdict, result, one in sorted(todos, key=lambda todo: -todo[0].rank):
+    if todos:
+        out.print(Text("What to do", style="bold"))
+    for result, one in sorted(todos, key=lambda todo: -todo[1].verdict.rank):
         about = f"{result.check} ({result.cluster})" if result.cluster else result.check
         # Not in a table: a command that is wrapped cannot be copied.
-        line = Text.assemble((verdict.value, _STYLES[verdict]), f" {about}: {one.message}")
+        line = Text.assemble((one.verdict.value, _STYLES[one.verdict]), f" {about}: {one.message}")
         out.print(line, soft_wrap=True)
         out.print(Text(f"    {one.remedy}"), soft_wrap=True)
-
-
-def _area(result: Result) -> str:
-    return result.check.partition(".")[0]

@@ -5,19 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import secrets
 import sys
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
 from evenlag.cli import option_types
-from evenlag.cli.console import print_line
+from evenlag.cli.console import json_value, print_line
 from evenlag.cli.option_types import option
 from evenlag.errors import UsageError
 from evenlag.formatting import number
@@ -41,16 +38,8 @@ def _export_path(text: str) -> Path:
     return option_types.check_folder_of(path)
 
 
-ExportOption = Annotated[
-    Path | None,
-    option(
-        "--export",
-        "FILE",
-        "Also write all rows of the result to this file: .csv, .parquet or .json.",
-        _export_path,
-        show_default=False,
-    ),
-]
+_HELP: Final = "Also write all rows of the result to this file: .csv, .parquet or .json."
+ExportOption = Annotated[Path | None, option("--export", "FILE", _HELP, _export_path, show_default=False)]
 
 
 def export_rows(rows: Rows, path: Path) -> int:
@@ -60,9 +49,7 @@ def export_rows(rows: Rows, path: Path) -> int:
     ISO 8601 in UTC, lists and structs JSON, and text that a spreadsheet would evaluate gets an apostrophe in
     front. In JSON, numbers that are not finite are null.
     """
-    write = _WRITERS.get(path.suffix.lower())
-    if write is None:
-        raise UsageError(f"{path.name} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    write = _WRITERS[path.suffix.lower()]
     table = _as_table(rows)
     write_atomically(path, lambda fresh: write(table, fresh))
     return int(table.num_rows)
@@ -104,7 +91,8 @@ def _column(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        texts = [None if value is None else json.dumps(_plain(value), ensure_ascii=False) for value in values]
+        plain = map(json_value, values)
+        texts = [None if value is None else json.dumps(value, ensure_ascii=False) for value in plain]
         return pa.array(texts, pa.string())
 
 
@@ -119,7 +107,7 @@ def _write_csv(table: pa.Table, path: Path) -> None:
 
 
 def _cell(value: Any) -> str:
-    plain = _plain(value)
+    plain = json_value(value)
     if plain is None:
         return ""
     if isinstance(plain, str):
@@ -138,23 +126,8 @@ def _write_json(table: pa.Table, path: Path) -> None:
         file.write("[")
         for number, row in enumerate(row for batch in table.to_batches() for row in batch.to_pylist()):
             file.write(",\n" if number else "\n")
-            file.write(json.dumps(_plain(row), allow_nan=False))
+            file.write(json.dumps(json_value(row), allow_nan=False))
         file.write("\n]\n")
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value to JSON types."""
-    if isinstance(value, datetime):
-        return (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(each) for each in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return float(value) if isinstance(value, Decimal) else value
 
 
 _WRITERS: Final[dict[str, Callable[[pa.Table, Path], None]]] = {

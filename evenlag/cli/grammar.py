@@ -1,16 +1,18 @@
-"""What all commands have in common on the command line: help, output formats, and default subcommands."""
+"""What all commands have in common on the command line: help, groups of options, output formats, defaults."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from enum import StrEnum
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from contextlib import nullcontext
+from dataclasses import is_dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from evenlag.cli.tables.layout import wide_tables
+from evenlag.cli.layout import wide_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,16 +21,24 @@ if TYPE_CHECKING:
 SHOW: Final = "show"
 # The parameter of commands that answer in JSON.
 _AS_JSON: Final = "as_json"
-_CHOSEN: Final = "evenlag.output"
 _LINE_END: Final = re.compile(r"(?<!\n)\n(?!\n)")
 
 
-class Output(StrEnum):
-    """Form of an answer."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
+_OUTPUT: Final = inspect.Parameter(
+    "output",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Literal["table", "wide", "json"] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            show_default=False,
+            metavar="FORMAT",
+            help="table, wide (all columns, whatever the width of the terminal), or json (for scripts).",
+        ),
+    ],
+)
 
 
 class _WithoutFlagTypes:
@@ -41,22 +51,16 @@ class _WithoutFlagTypes:
             if getattr(param, "is_flag", False):
                 param.metavar = ""
             elif param.param_type_name == "argument":
-                param.display_type_rich = _no_type
+                param.display_type_rich = lambda **_: None
         return params
 
 
 class Command(_WithoutFlagTypes, TyperCommand):
-    """A command; one that can answer in JSON has ``-o`` for the form of its answer."""
+    """A command whose help has the line ends of the terminal, not of its docstring."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # A docstring's lines are not those of a terminal.
         self.help = None if self.help is None else _LINE_END.sub(" ", self.help)
-        for param in self.params:
-            if param.name == _AS_JSON:
-                param.callback = _json_if_chosen(param.callback)
-                self.params.append(_output_option())
-                break
 
 
 class Group(_WithoutFlagTypes, TyperGroup):
@@ -92,9 +96,10 @@ class ShowByDefault(Group):
 
 
 def use_grammar(app: typer.Typer) -> None:
-    """Give all commands and groups of an application the classes of this module."""
+    """Give all commands and groups of an application the classes and the options of this module."""
     for command in app.registered_commands:
         command.cls = Command
+        command.callback = command.callback and _expanded(command.callback)
     for group in app.registered_groups:
         inner = group.typer_instance
         if inner is not None:
@@ -103,50 +108,39 @@ def use_grammar(app: typer.Typer) -> None:
             use_grammar(inner)
 
 
-@cache
-def _output_option() -> Any:
-    """Make the option ``-o`` as Typer makes options; one for all commands, because making it takes time."""
-    probe = typer.Typer(add_completion=False)
-    probe.command()(_with_output)
-    return typer.main.get_command(probe).params[0]
+def _expanded(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace parameters that are dataclasses by options of their fields; add ``-o`` beside ``--json``."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    kinds: dict[str, Any] = {
+        name: parameter.annotation
+        for name, parameter in parameters.items()
+        if is_dataclass(parameter.annotation)
+    }
+    groups = {name: _options_of(kind) for name, kind in kinds.items()}
+    options = {
+        name: option
+        for parameter in parameters.values()
+        for name, option in groups.get(parameter.name, {parameter.name: parameter}).items()
+    }
+    if _AS_JSON in options:
+        options[_OUTPUT.name] = _OUTPUT
+
+    @wraps(command)
+    def call(**values: Any) -> None:
+        output = values.pop(_OUTPUT.name, None)
+        if output == "json":
+            values[_AS_JSON] = True
+        for name, fields in groups.items():
+            values[name] = kinds[name](**{field: values.pop(field) for field in fields})
+        with wide_tables() if output == "wide" else nullcontext():
+            command(**values)
+
+    expanded: Any = call
+    expanded.__signature__ = inspect.Signature(list(options.values()))
+    return call
 
 
-def _choose_output(context: typer.Context, value: Output | None) -> Output | None:
-    if value is not None and not context.resilient_parsing:
-        context.meta[_CHOSEN] = value
-        if value == Output.WIDE:
-            context.with_resource(wide_tables())
-    return value
-
-
-def _with_output(
-    output: Annotated[  # its callback keeps it
-        Output | None,
-        typer.Option(
-            "--output",
-            "-o",
-            is_eager=True,
-            expose_value=False,
-            callback=_choose_output,
-            show_default=False,
-            metavar="FORMAT",
-            help="table, wide (all columns, whatever the width of the terminal), or json (for scripts).",
-        ),
-    ] = None,
-) -> None:
-    """Declare the option; never called."""
-
-
-def _json_if_chosen(inner: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Return a callback of ``--json`` that ``-o json`` answers, too."""
-
-    def chosen(ctx: Any, param: Any, value: Any) -> Any:
-        found = value if inner is None else inner(ctx, param, value)
-        return found or ctx.meta.get(_CHOSEN) == Output.JSON
-
-    return chosen
-
-
-def _no_type(*, ctx: Any) -> None:
-    """Return the type of an argument in its help: none."""
-    del ctx
+def _options_of(kind: Any) -> dict[str, inspect.Parameter]:
+    types = get_type_hints(kind, include_extras=True)
+    parameters = inspect.signature(kind).parameters
+    return {name: parameter.replace(annotation=types[name]) for name, parameter in parameters.items()}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from operator import itemgetter
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,27 +12,23 @@ import typer
 from rich.text import Text
 
 from assignor_core.hint import GROUP_KEY_PREFIX
-from evenlag.cli import option_types
-from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, find_target
+from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, Target, find_target
 from evenlag.cli.console import console, is_confirmed, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
-from evenlag.cli.option_types import argument, option
-from evenlag.cli.options import ActorOption, ClusterOption, ConfigOption, JsonOption, ReasonOption
-from evenlag.cli.tables.layout import Column, Table, filled_table, numbers
-from evenlag.cli.tables.plan_tables import SHORT_ID
+from evenlag.cli.layout import SHORT_ID, Column, Table, filled_table, numbers
+from evenlag.cli.option_types import argument, lake_root, option
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, ReasonOption
 from evenlag.context import acting_person
 from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import did_you_mean, duration, moment, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from assignor_core.hint import Hint
     from assignor_core.loads import Loads
-    from evenlag.cli.cluster_target import Target
     from evenlag.publishing.hint_topic import TopicState
-    from evenlag.publishing.revocation import StopChange
+    from evenlag.publishing.revocation import StopChange, Withdrawal
 
 
 # Partitions that a list of hints contains one by one, of one hint and of all; and ranges of one member in a
@@ -43,15 +39,40 @@ _MAX_LISTED = 10_000
 _LAKE_WAIT_S: Final = 5.0
 # The last moment that can be shown: whoever writes to the topic chooses what it contains.
 _LAST_MS = 253_402_300_799_999
-_RecordLakeOption = Annotated[
-    str | None,
-    option(
-        "--lake",
-        "LAKE",
-        "With --bootstrap-servers: the lake in which the action is recorded.",
-        option_types.lake_root,
-    ),
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HintPlace:
+    """The hint topic that a command changes, and the lake that records it."""
+
+    bootstrap_servers: BootstrapOption = None
+    hint_topic: HintTopicOption = None
+    lake: Annotated[
+        str | None,
+        option(
+            "--lake", "LAKE", "With --bootstrap-servers: the lake in which the action is recorded.", lake_root
+        ),
+    ] = None
+    config: ConfigOption = None
+    cluster: ClusterOption = None
+
+    def target(self) -> Target:
+        found = find_target(self.bootstrap_servers, self.config, self.cluster, lake=self.lake)
+        return found.with_hint_topic(self.hint_topic)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Record:
+    """Who changes hints, and why."""
+
+    reason: ReasonOption
+    actor: Annotated[
+        str | None, option("--actor", "NAME", "The name to record; else the user of this machine.")
+    ] = None
+
+    def columns(self) -> dict[str, str]:
+        return {"actor": acting_person(self.actor), "reason": self.reason}
+
 
 app = typer.Typer(
     cls=ShowByDefault,
@@ -92,30 +113,34 @@ def hints(
     clients = client_ids(target, hint) if hint else None
     topics = topic_names(target, hint) if hint else None
     if as_json:
-        print_json(_as_json(target.name, settings.hint_topic, state, group, clients, topics))
+        print_json(
+            {
+                "cluster": target.name,
+                "hint_topic": settings.hint_topic,
+                "stopped": state.stopped,
+                "unreadable": state.unreadable,
+                "unreadable_loads": state.unreadable_loads,
+                "foreign_keys": state.foreign.num_keys,
+                "foreign_bytes": state.foreign.num_bytes,
+                "not_shown": state.num_unkept,
+                "compressed_batches": state.num_compressed,
+                "hints": _hints_as_json(state, clients, topics, is_alone=group is not None),
+                "loads": _loads_as_json(state),
+            }
+        )
         return
     if group is None:
-        _show_all(settings.hint_topic, state)
+        title = f"Hints on {settings.hint_topic}"
+        _show_records(title, _HINT_COLUMNS, state.hints, state.unreadable, _HINT_OPTIONAL)
     elif hint is not None:
         _show_one(group, hint, clients or {}, topics or {})
-    _show_loads(state)
-    _tell_odd(state)
-    if state.stopped:
-        _tell_stop(state)
+    if state.loads or state.unreadable_loads:
+        title = "Loads, for when members change"
+        _show_records(title, _LOADS_COLUMNS, state.loads, state.unreadable_loads, _LOADS_OPTIONAL)
+    _print_problems(state)
 
 
-def _tell_stop(state: TopicState) -> None:
-    stopped, everything = len(state.stopped_partitions), state.num_partitions
-    if stopped == everything:
-        print_error("control/stop is on the topic: no consumer applies any hint until: evenlag hints resume")
-    else:
-        print_error(
-            f"control/stop is in {stopped} of {everything} partitions: groups of the others still apply "
-            "hints. evenlag hints stop-all stops them all, resume none"
-        )
-
-
-def _tell_odd(state: TopicState) -> None:
+def _print_problems(state: TopicState) -> None:
     if state.foreign.num_keys:
         print_error(
             f"{number(state.foreign.num_keys)} keys with {number(state.foreign.num_bytes)} bytes are on the "
@@ -127,10 +152,21 @@ def _tell_odd(state: TopicState) -> None:
         )
     if state.num_compressed:
         print_error(f"{state.num_compressed} compressed batches on the topic were skipped")
+    stopped, everything = len(state.stopped_partitions), state.num_partitions
+    if state.stopped and stopped == everything:
+        print_error("control/stop is on the topic: no consumer applies any hint until: evenlag hints resume")
+    elif state.stopped:
+        print_error(
+            f"control/stop is in {stopped} of {everything} partitions: groups of the others still apply "
+            "hints. evenlag hints stop-all stops them all, resume none"
+        )
 
 
+# Rows are pairs of a group and its record.
+_GROUP: Final = Column("group", lambda item: item[0])
+_SIGNATURE: Final = Column("signature", lambda item: "checked" if item[1].signed else "not checked")
 _HINT_COLUMNS: Final = (
-    Column("group", lambda item: item[0]),
+    _GROUP,
     Column("plan", lambda item: item[1].plan_id[:SHORT_ID]),
     numbers("sequence", lambda item: number(item[1].sequence)),
     Column("issued", lambda item: moment(_moment(item[1].issued_at_ms))),
@@ -138,13 +174,9 @@ _HINT_COLUMNS: Final = (
     numbers("members", lambda item: number(len(item[1].payload.assignment))),
     numbers("partitions", lambda item: number(_num_partitions(item[1]))),
     numbers("max moves", lambda item: number(item[1].payload.max_moves)),
-    Column("signature", lambda item: _signature(item[1])),
+    _SIGNATURE,
 )
-
-
-def _show_all(topic: str, state: TopicState) -> None:
-    optional = ("issued", "max moves", "members", "partitions", "sequence", "signature")
-    _show_records(f"Hints on {topic}", _HINT_COLUMNS, state.hints, state.unreadable, optional)
+_HINT_OPTIONAL: Final = ("issued", "max moves", "members", "partitions", "sequence", "signature")
 
 
 def _show_records(
@@ -155,8 +187,10 @@ def _show_records(
     optional: Sequence[str],
 ) -> None:
     """Print a table of the records of groups, and of those that cannot be read."""
-    rows = sorted(records.items(), key=itemgetter(0))[:_MAX_LISTED]
-    shown = filled_table(title, columns, rows, optional=optional, caption=_caption(records, unreadable))
+    left_out = sum(max(0, len(by_group) - _MAX_LISTED) for by_group in (records, unreadable))
+    caption = f"and {number(left_out)} groups more" if left_out else "" if records or unreadable else "none"
+    rows = sorted(records.items())[:_MAX_LISTED]
+    shown = filled_table(title, columns, rows, optional=optional, caption=caption)
     for group_id, reason in sorted(unreadable.items())[:_MAX_LISTED]:
         blank = [""] * (len(columns) - 3)
         shown.add_row(group_id, Text("cannot be read", style="red"), *blank, reason)
@@ -184,93 +218,58 @@ def _show_one(group_id: str, hint: Hint, clients: dict[str, str], names: dict[st
     console().print(shown)
 
 
-def _as_json(
-    cluster: str,
-    topic: str,
-    state: TopicState,
-    group: str | None,
-    clients: dict[str, str] | None,
-    topics: dict[str, str] | None,
-) -> dict[str, Any]:
-    expand = _Expander(is_alone=group is not None)
-    return {
-        "cluster": cluster,
-        "hint_topic": topic,
-        "stopped": state.stopped,
-        "unreadable": dict(state.unreadable),
-        "unreadable_loads": dict(state.unreadable_loads),
-        "foreign_keys": state.foreign.num_keys,
-        "foreign_bytes": state.foreign.num_bytes,
-        "not_shown": state.num_unkept,
-        "compressed_batches": state.num_compressed,
-        "hints": (
-            {
-                "group_id": group_id,
-                "plan_id": hint.plan_id,
-                "snapshot_id": hint.payload.snapshot_id,
-                "sequence": hint.sequence,
-                "issued_at": _moment(hint.issued_at_ms),
-                "expires_at": _moment(hint.expires_at_ms),
-                "expired": hint.is_expired(_now_ms()),
-                "signature_checked": hint.signed,
-                "for": _follower(hint),
-                "fingerprint": hint.payload.fingerprint,
-                "count_slack": hint.payload.count_slack,
-                "max_moves": hint.payload.max_moves,
-                "partitions": _num_partitions(hint),
-                "assignment": expand(hint),
-                "client_ids": clients,
-                "topic_names": topics,
-            }
-            for group_id in sorted(state.hints)
-            for hint in [state.hints[group_id]]
-        ),
-        "loads": _loads_as_json(state),
-    }
-
-
-class _Expander:
-    """Lists partitions one by one. Few bytes can name millions, so a list has those of small hints only."""
-
-    def __init__(self, *, is_alone: bool) -> None:
-        self._is_alone = is_alone
-        self._left = _MAX_EXPANDED_IN_ALL
-
-    def __call__(self, hint: Hint) -> dict[str, dict[str, list[int]]] | None:
-        count = _num_partitions(hint)
-        if not self._is_alone and count > min(_MAX_EXPANDED, self._left):
-            return None
-        self._left -= count
-        return {
-            member: {topic_id: list(numbers) for topic_id, numbers in topics.items()}
-            for member, topics in hint.payload.assignment.items()
+def _hints_as_json(
+    state: TopicState, clients: dict[str, str] | None, topics: dict[str, str] | None, *, is_alone: bool
+) -> Iterator[dict[str, Any]]:
+    # Few bytes can name millions of partitions: of several hints, the small ones list theirs one by one.
+    left = _MAX_EXPANDED_IN_ALL
+    for group_id, hint in sorted(state.hints.items()):
+        num_partitions = _num_partitions(hint)
+        is_listed = is_alone or num_partitions <= min(_MAX_EXPANDED, left)
+        left -= num_partitions if is_listed else 0
+        yield {
+            "group_id": group_id,
+            "plan_id": hint.plan_id,
+            "snapshot_id": hint.payload.snapshot_id,
+            "sequence": hint.sequence,
+            "issued_at": _moment(hint.issued_at_ms),
+            "expires_at": _moment(hint.expires_at_ms),
+            "expired": hint.is_expired(_now_ms()),
+            "signature_checked": hint.signed,
+            "for": _follower(hint),
+            "fingerprint": hint.payload.fingerprint,
+            "count_slack": hint.payload.count_slack,
+            "max_moves": hint.payload.max_moves,
+            "partitions": num_partitions,
+            "assignment": _listed(hint) if is_listed else None,
+            "client_ids": clients,
+            "topic_names": topics,
         }
 
 
+def _listed(hint: Hint) -> dict[str, dict[str, list[int]]]:
+    return {
+        member: {topic_id: list(numbers) for topic_id, numbers in topics.items()}
+        for member, topics in hint.payload.assignment.items()
+    }
+
+
 _LOADS_COLUMNS: Final = (
-    Column("group", lambda item: item[0]),
+    _GROUP,
     Column("measured", lambda item: moment(_moment(item[1].payload.measured_at_ms))),
     numbers("valid", lambda item: _validity(item[1])),
     numbers("partitions", lambda item: number(len(_load_values(item[1])))),
     numbers("unknown", lambda item: number(_load_values(item[1]).count(None))),
     numbers("largest share", lambda item: _largest_share(item[1])),
     Column("for", lambda item: _follower(item[1])),
-    Column("signature", lambda item: _signature(item[1])),
+    _SIGNATURE,
 )
-
-
-def _show_loads(state: TopicState) -> None:
-    """Print a table of the loads; nothing without any."""
-    if state.loads or state.unreadable_loads:
-        optional = ("measured", "unknown", "partitions", "largest share")
-        title = "Loads, for when members change"
-        _show_records(title, _LOADS_COLUMNS, state.loads, state.unreadable_loads, optional)
+_LOADS_OPTIONAL: Final = ("measured", "unknown", "partitions", "largest share")
 
 
 def _loads_as_json(state: TopicState) -> Iterator[dict[str, Any]]:
-    """Loads on the topic as JSON values."""
-    return (
-        {
+    for group_id, loads in sorted(state.loads.items()):
+        yield {
             "group_id": group_id,
             "snapshot_id": loads.payload.snapshot_id,
             "measured_at": _moment(loads.payload.measured_at_ms),
@@ -284,15 +283,6 @@ def _loads_as_json(state: TopicState) -> Iterator[dict[str, Any]]:
             "capacities": dict(loads.payload.capacities),
             "loads": {topic: list(values) for topic, values in loads.payload.loads.items()},
         }
-        for group_id in sorted(state.loads)
-        for loads in [state.loads[group_id]]
-    )
-
-
-def _caption(*records: Mapping[str, Any]) -> str:
-    """Return how many groups a table leaves out, or that it has none."""
-    count = sum(max(0, len(by_group) - _MAX_LISTED) for by_group in records)
-    return f"and {number(count)} groups more" if count else "" if any(records) else "none"
 
 
 def _load_values(loads: Loads) -> list[int | None]:
@@ -302,10 +292,6 @@ def _load_values(loads: Loads) -> list[int | None]:
 def _largest_share(loads: Loads) -> str:
     known = [value for value in _load_values(loads) if value is not None]
     return f"{max(known, default=0) / (sum(known) or 1):.1%}"
-
-
-def _signature(record: Hint | Loads) -> str:
-    return "checked" if record.signed else "not checked"
 
 
 def _validity(loads: Loads) -> str:
@@ -385,13 +371,8 @@ def _read_client_ids(target: Target, hint: Hint) -> dict[str, str]:
 def withdraw(
     group: Annotated[str, argument("GROUP", "The group whose hint is withdrawn.")],
     *,
-    reason: ReasonOption,
-    actor: ActorOption = None,
-    bootstrap_servers: BootstrapOption = None,
-    hint_topic: HintTopicOption = None,
-    lake: _RecordLakeOption = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
+    record: _Record,
+    place: _HintPlace,
     as_json: JsonOption = False,
 ) -> None:
     """Withdraw the hint of a group. Its consumers drop it within seconds; this starts no rebalance.
@@ -401,93 +382,53 @@ def withdraw(
     """
     from evenlag.publishing.revocation import withdraw_hint
 
-    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
-    who, why = acting_person(actor), reason.strip()
-    done = withdraw_hint(target.loaded, target.name, group, actor=who, reason=why)
+    target, by = place.target(), record.columns()
+    done = withdraw_hint(target.loaded, target.name, group, **by)
     if as_json:
-        print_json(
-            {
-                "cluster": target.name,
-                "group_id": group,
-                "was_present": done.was_present,
-                "had_loads": done.had_loads,
-                "unread": done.unread,
-                "plan_id": done.plan_id,
-                "sequence": done.sequence,
-                "unpublished_plans": list(done.unpublished),
-                "actor": who,
-                "reason": why,
-            }
-        )
+        answer = asdict(done)
+        print_json({"cluster": target.name, **answer, "unpublished_plans": answer.pop("unpublished"), **by})
         return
     out = console()
-    if done.plan_id is not None:
-        out.print(
-            f"{group}: the hint of plan {done.plan_id[:SHORT_ID]}, sequence {done.sequence}, is withdrawn.",
-            soft_wrap=True,
-        )
-    elif done.was_present:
-        out.print(f"{group}: the topic had no valid hint; its records are removed.")
-    elif done.unread is not None:
-        out.print(f"{group}: whatever hint there was is withdrawn.")
-    else:
-        out.print(f"{group}: there is no current hint; the last one was already withdrawn.")
+    out.print(f"{group}: {_withdrawal_text(done)}.", soft_wrap=True)
     if done.had_loads:
         out.print(f"{group}: its loads are removed, too.")
-    _tell_unread(done.unread)
+    _print_unread(done.unread)
     for plan_id in done.unpublished:
         out.print(f"{group}: plan {plan_id[:SHORT_ID]} was approved and will not be published.")
 
 
+def _withdrawal_text(done: Withdrawal) -> str:
+    if done.plan_id is not None:
+        return f"the hint of plan {done.plan_id[:SHORT_ID]}, sequence {done.sequence}, is withdrawn"
+    if done.was_present:
+        return "the topic had no valid hint; its records are removed"
+    if done.unread is not None:
+        return "whatever hint there was is withdrawn"
+    return "there is no current hint; the last one was already withdrawn"
+
+
 @app.command("stop-all")
-def stop_all(
-    *,
-    reason: ReasonOption,
-    actor: ActorOption = None,
-    bootstrap_servers: BootstrapOption = None,
-    hint_topic: HintTopicOption = None,
-    lake: _RecordLakeOption = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def stop_all(*, record: _Record, place: _HintPlace, as_json: JsonOption = False) -> None:
     """Stop all hints of a cluster: no consumer applies one, and none is published, until `resume`."""
     from evenlag.publishing.revocation import stop_all
 
-    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
-    _change_stop(target, stop_all, actor, reason, as_json=as_json, stopped=True)
+    _change_stop(stop_all, place, record, as_json=as_json, stopped=True)
 
 
 @app.command("resume")
-def resume(
-    *,
-    reason: ReasonOption,
-    actor: ActorOption = None,
-    bootstrap_servers: BootstrapOption = None,
-    hint_topic: HintTopicOption = None,
-    lake: _RecordLakeOption = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def resume(*, record: _Record, place: _HintPlace, as_json: JsonOption = False) -> None:
     """Resume the hints of a cluster after `stop-all`: they are published and applied again."""
     from evenlag.publishing.revocation import resume
 
-    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
-    _change_stop(target, resume, actor, reason, as_json=as_json, stopped=False)
+    _change_stop(resume, place, record, as_json=as_json, stopped=False)
 
 
 @app.command("purge")
 def purge(
     *,
-    reason: ReasonOption,
-    actor: ActorOption = None,
+    record: _Record,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    bootstrap_servers: BootstrapOption = None,
-    hint_topic: HintTopicOption = None,
-    lake: _RecordLakeOption = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
+    place: _HintPlace,
     as_json: JsonOption = False,
 ) -> None:
     """Remove the records that nobody reads: with keys that are not evenlag's, or in another partition.
@@ -497,40 +438,22 @@ def purge(
     from evenlag.publishing.hint_topic import read_hint_topic
     from evenlag.publishing.revocation import purge_foreign
 
-    target = _target(bootstrap_servers, hint_topic, lake, config, cluster)
-    who, why = acting_person(actor), reason.strip()
+    target, by = place.target(), record.columns()
     topic = target.settings.hint_topic
     found = read_hint_topic(target.settings, ()).foreign
     what = f"{number(found.num_keys)} keys with {number(found.num_bytes)} bytes"
     if found.num_keys:
         if not yes and not is_confirmed(f"Remove {what} from {topic}? It cannot be undone."):
             raise typer.Exit(1)
-        purge_foreign(target.loaded, target.name, actor=who, reason=why)
+        purge_foreign(target.loaded, target.name, **by)
     if as_json:
-        print_json(
-            {
-                "cluster": target.name,
-                "hint_topic": topic,
-                "keys": found.num_keys,
-                "bytes": found.num_bytes,
-                "actor": who,
-                "reason": why,
-            }
-        )
-    elif found.num_keys:
-        console().print(f"{what} are removed from {topic}.", soft_wrap=True)
-    else:
-        console().print(f"{topic} has no records that nobody reads.", soft_wrap=True)
-
-
-def _target(
-    bootstrap_servers: str | None,
-    hint_topic: str | None,
-    lake: str | None,
-    config: Path | None,
-    cluster: str | None,
-) -> Target:
-    return find_target(bootstrap_servers, config, cluster, lake=lake).with_hint_topic(hint_topic)
+        head = {"cluster": target.name, "hint_topic": topic}
+        print_json({**head, "keys": found.num_keys, "bytes": found.num_bytes, **by})
+        return
+    done = (
+        f"{what} are removed from {topic}" if found.num_keys else f"{topic} has no records that nobody reads"
+    )
+    console().print(f"{done}.", soft_wrap=True)
 
 
 # What is printed by whether hints are stopped now, and whether that is a change.
@@ -543,30 +466,14 @@ _STOP_SENTENCES: Final = {
 
 
 def _change_stop(
-    target: Target,
-    change: Callable[..., StopChange],
-    actor: str | None,
-    reason: str,
-    *,
-    as_json: bool,
-    stopped: bool,
+    change: Callable[..., StopChange], place: _HintPlace, record: _Record, *, as_json: bool, stopped: bool
 ) -> None:
-    who, why = acting_person(actor), reason.strip()
-    done = change(target.loaded, target.name, actor=who, reason=why)
+    target, by = place.target(), record.columns()
+    done = change(target.loaded, target.name, **by)
     if as_json:
-        print_json(
-            {
-                "cluster": target.name,
-                "hint_topic": done.hint_topic,
-                "partitions": done.num_partitions,
-                "stopped": stopped,
-                "changed": done.changed,
-                "unread": done.unread,
-                "warning": done.warning,
-                "actor": who,
-                "reason": why,
-            }
-        )
+        answer = asdict(done)
+        partitions = answer.pop("num_partitions")
+        print_json({"cluster": target.name, **answer, "partitions": partitions, "stopped": stopped, **by})
         return
     console().print(
         f"{_STOP_SENTENCES[stopped, done.changed]} on {target.name}: "
@@ -574,11 +481,11 @@ def _change_stop(
         f"{done.num_partitions} partitions of {done.hint_topic}.",
         soft_wrap=True,
     )
-    _tell_unread(done.unread)
+    _print_unread(done.unread)
     if done.warning is not None:
         print_error(done.warning)
 
 
-def _tell_unread(unread: str | None) -> None:
+def _print_unread(unread: str | None) -> None:
     if unread is not None:
         print_error(f"the topic was written, and could not be read afterwards: {unread}")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.cli.console import shown_progress
 from evenlag.errors import JobError
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from evenlag.job_events import JobEvent
 
     Receive = Callable[[CycleEnded | JobNotice | JobResult], None]
+    # What :func:`run_job` is. Commands take it from the context's `obj`, so that tests can replace it.
+    JobRunner = Callable[..., dict[str, Any] | None]
 
 # How long an interrupted job may take to end its JVM, and then the remaining processes of its group to end.
 _PATIENCE_S: Final = 12.0
@@ -60,22 +62,6 @@ _STARTING: Final = "starting Spark"
 _NEEDED: Final = ("spark_jobs", "pyspark")
 # What PySpark's client of Spark Connect imports.
 _NEEDED_BY_CLIENT: Final = ("grpc", "grpc_status", "zstandard", "pandas", "pyarrow")
-
-
-class JobRunner(Protocol):
-    """Runs one job. Commands take it from the context's ``obj``, so that tests can replace it."""
-
-    def __call__(
-        self,
-        job: str,
-        arguments: Sequence[str],
-        report: ReportProgress,
-        /,
-        *,
-        remote: str | None = None,
-        receive: Receive | None = None,
-    ) -> dict[str, Any] | None:
-        """Run a job, as :func:`run_job` does."""
 
 
 class JobFailedError(JobError):
@@ -149,12 +135,10 @@ def run_job(
     return _conclude(job, process.returncode, outcome)
 
 
-def job_result(
-    context: typer.Context, remote: str | None, job: str, arguments: Sequence[str]
-) -> dict[str, Any]:
+def job_result(context: typer.Context, remote: str | None, job: str, **options: object) -> dict[str, Any]:
     """Run a job, show its progress, and return its result, which must exist."""
     with shown_progress() as report:
-        result = job_runner(context, remote)(job, arguments, report)
+        result = job_runner(context, remote)(job, job_arguments(**options), report)
     if result is None:
         raise JobFailedError(f"the job {job} ended well and sent no result", 1)
     return result
@@ -225,7 +209,6 @@ def _receive(event: JobEvent, outcome: _Outcome, report: ReportProgress, receive
 
 
 def _conclude(job: str, returncode: int, outcome: _Outcome) -> dict[str, Any] | None:
-    """Return the result, or raise the error of the job."""
     if outcome.failure is not None:
         raise JobFailedError(outcome.failure.message, outcome.failure.exit_code, outcome.result)
     if outcome.result is not None or returncode == 0:

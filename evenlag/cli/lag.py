@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
+from rich.console import Group
 
-from evenlag.cli import option_types
-from evenlag.cli.cluster_target import BootstrapOption
-from evenlag.cli.console import console, print_json, status_text
+from evenlag.cli.cluster_target import BootstrapOption, find_target
+from evenlag.cli.console import console, print_error, print_json, status_text
 from evenlag.cli.export import ExportOption, export_and_report
-from evenlag.cli.option_types import argument, option
-from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    LakeOption,
-    LimitOption,
-    interval,
+from evenlag.cli.layout import (
+    GROUP,
+    NUM_MEMBERS,
+    NUM_PARTITIONS,
+    PARTITION,
+    TOPIC,
+    Column,
+    Table,
+    filled_table,
+    numbers,
 )
-from evenlag.cli.tables.lag import (
-    BEHIND_BY,
-    DRAINED,
-    LAG,
-    RATES,
-    left_out_groups_text,
-    left_out_text,
-    lower_bound_text,
-    no_owner_text,
-    sentences,
-    unknown_column,
-)
-from evenlag.cli.tables.layout import Column, filled_table, numbers
-from evenlag.context import find_cluster, find_lake
-from evenlag.errors import NotFoundError, UsageError
-from evenlag.formatting import bounded, did_you_mean, moment, number
+from evenlag.cli.option_types import argument
+from evenlag.cli.options import JsonOption, LakeScope, LimitOption, every_option, reset_policy_option
+from evenlag.enums import LagStatus
+from evenlag.errors import JobError, NotFoundError, UsageError
+from evenlag.formatting import NOTHING, bounded, bounded_duration, did_you_mean, duration, moment, number
 from evenlag.queries.lag import (
     CLIENT_COLUMNS,
     MEMBER_COLUMNS,
@@ -44,37 +39,48 @@ from evenlag.queries.lag import (
     left_topics_text,
     member_rows,
     owner_text,
+    partition_rows,
     unknown_facts_text,
     unmeasured,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
     import pyarrow as pa
+    from rich.console import RenderableType
 
-    from evenlag.cli.tables.layout import Table
     from evenlag.lake.file_pruning import Filter
+    from evenlag.live_lag.answer import PlanPreview, RecentLags
+    from evenlag.live_lag.snapshot import LiveReader, LiveSnapshot, ReadTarget
 
-_PARTITION_COLUMNS = (
-    "topic",
-    "partition",
-    "owner_member_id",
-    "status",
-    "lag_records",
-    "lag_bound",
-    "committed_offset",
-    "end_offset",
-    "arrival_rate_records_per_s",
-    "consume_rate_records_per_s",
-    "time_lag_ms",
-    "time_lag_at_least_ms",
-    "drain_time_ms",
-    "stalled",
-    "commit_problem",
-    "subscription_problem",
-    "owner_problem",
-)
+    Rows = Sequence[Mapping[str, Any]]
+    # A snapshot as tables or for JSON, or why there is none.
+    Taken: TypeAlias = RenderableType | dict[str, Any] | JobError
+
+_DEFAULT_INTERVAL_S = 2.0
 _ABOUT_GROUPS = "≥ is a lower bound, no skew is given, and another member may be the most loaded"
 _ABOUT_MEMBERS = "≥ is a lower bound, and another member may be the most loaded"
+# Lines of a screen that are no rows of the table: title, headings, borders and caption.
+_FRAME_LINES: Final = 9
+_FEWEST_ROWS: Final = 3
+_TREND_CELLS: Final = 12
+_MAX_PROBLEMS: Final = 3
+_PLAN: Final = "with a plan"
+_LAG: Final = numbers("lag", lambda row: bounded(row["lag_records"], row["lag_bound"]))
+_BEHIND_BY: Final = numbers(
+    "behind by", lambda row: bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"])
+)
+_SKEW: Final = numbers("skew", lambda row: number(row["lag_skew"], digits=2))
+_RATES: Final = (
+    numbers("in/s", lambda row: number(row["arrival_rate_records_per_s"], digits=1)),
+    numbers("out/s", lambda row: number(row["consume_rate_records_per_s"], digits=1)),
+)
+_DRAINED: Final = (
+    numbers("drained in", lambda row: duration(row["drain_time_ms"])),
+    Column("note", lambda row: "stalled" if row["stalled"] else ""),
+)
+_MOST_NAMED: Final = 5
 
 
 def lag(
@@ -84,33 +90,13 @@ def lag(
     live: Annotated[
         bool, typer.Option("--live", help="Read the cluster of the policy file now, not the last snapshot.")
     ] = False,
-    reset_policy: Annotated[
-        str | None,
-        option(
-            "--reset-policy",
-            "POLICY",
-            "With --bootstrap-servers: auto.offset.reset of the groups. Unset, the lag of a partition "
-            "without a commit is unknown.",
-            option_types.reset_policy,
-        ),
-    ] = None,
+    reset_policy: Annotated[str | None, reset_policy_option()] = None,
     watch: Annotated[
-        bool,
-        typer.Option("--watch", "-w", help="Refresh continuously until Ctrl-C, with rates."),
+        bool, typer.Option("--watch", "-w", help="Refresh continuously until Ctrl-C, with rates.")
     ] = False,
-    every: Annotated[
-        float | None,
-        option(
-            "--every",
-            "DURATION",
-            "With --watch: interval of the snapshots, in seconds or as 90s, 5min or 1h; default: 2.",
-            interval,
-        ),
-    ] = None,
+    every: Annotated[float | None, every_option("snapshots", _DEFAULT_INTERVAL_S)] = None,
     limit: LimitOption = 40,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
-    lake: LakeOption = None,
+    scope: LakeScope,
     export: ExportOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -121,46 +107,34 @@ def lag(
     snapshot of the lake.
     """
     if bootstrap_servers is None and not live:
-        _refuse_live_options(reset_policy=reset_policy, watch=watch, every=every)
-        _show_snapshot(group, limit, config, cluster, lake, export, as_json=as_json)
+        for name, value in {"--reset-policy": reset_policy, "--watch": watch, "--every": every}.items():
+            if value:
+                raise UsageError(
+                    f"{name} is for a running cluster: name it with --bootstrap-servers HOST:PORT, or give "
+                    "--live for the cluster of the policy file"
+                )
+        _show_snapshot(group, limit, scope, export, as_json=as_json)
         return
-    if lake is not None:
+    if scope.lake is not None:
         raise UsageError("--lake is for the last snapshot: leave it out to read the cluster itself")
     if every is not None and not watch:
         raise UsageError("--every goes with --watch: one snapshot has no interval")
     if watch and export is not None:
         raise UsageError("--export writes one snapshot: leave --watch out")
-    from evenlag.cli.live_lag import DEFAULT_INTERVAL_S, LagRequest, find_cluster_to_read, show_live_lag
+    from evenlag.live_lag.snapshot import policy_target
 
-    target = find_cluster_to_read(bootstrap_servers, config, cluster, reset_policy)
-    every_s = (every or DEFAULT_INTERVAL_S) if watch else None
+    found = find_target(bootstrap_servers, scope.config, scope.cluster, reset_policy=reset_policy)
+    target = policy_target(found.loaded.policy, found.name, is_named=bootstrap_servers is not None)
+    every_s = (every or _DEFAULT_INTERVAL_S) if watch else None
     show_live_lag(LagRequest(target, group, limit, every_s, as_json, export))
 
 
-def _refuse_live_options(*, reset_policy: str | None, watch: bool, every: float | None) -> None:
-    given = {"--reset-policy": reset_policy, "--watch": watch, "--every": every}
-    for name, value in given.items():
-        if value:
-            raise UsageError(
-                f"{name} is for a running cluster: name it with --bootstrap-servers HOST:PORT, or give "
-                "--live for the cluster of the policy file"
-            )
-
-
 def _show_snapshot(
-    group: str | None,
-    limit: int,
-    config: Path | None,
-    cluster: str | None,
-    lake: str | None,
-    export: Path | None,
-    *,
-    as_json: bool,
+    group: str | None, limit: int, scope: LakeScope, export: Path | None, *, as_json: bool
 ) -> None:
     from evenlag.lake.tables import LAG, MEMBERS
 
-    reader = find_lake(lake, config)
-    name = find_cluster(reader, cluster)
+    reader, name = scope.open()
     snapshot = reader.latest_snapshot(name)
     if snapshot is None:
         raise NotFoundError(f"there is no snapshot of {name} yet: run a cycle first (evenlag run)")
@@ -178,7 +152,10 @@ def _show_snapshot(
     if group is None:
         found = group_rows(rows, members)
         _export(export, head, found)
-        _show_groups(head, found, limit=limit, as_json=as_json)
+        if as_json:
+            print_json(head | {"groups": found})
+        else:
+            console().print(_group_table(head, found, limit))
         return
     groups = sorted({*rows["group_id"].to_pylist(), *members["group_id"].to_pylist()})
     if group not in groups:
@@ -186,9 +163,8 @@ def _show_snapshot(
             f"the snapshot read at {moment(head['read_at'])} has no group {group!r}"
             f"{did_you_mean(group, groups)}"
         )
-    order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
-    rows, members = _rows_of_group(rows, group).sort_by(order), _rows_of_group(members, group)
-    _export(export, head | {"group_id": group}, rows.select(_PARTITION_COLUMNS).to_pylist())
+    rows, members = _rows_of_group(rows, group), _rows_of_group(members, group)
+    _export(export, head | {"group_id": group}, partition_rows(rows))
     _show_group(head, rows, members, limit=limit, as_json=as_json)
 
 
@@ -203,40 +179,32 @@ def _rows_of_group(rows: pa.Table, group: str) -> pa.Table:
     return rows.filter(pc.equal(rows["group_id"], group))
 
 
-def _show_groups(head: dict[str, Any], groups: list[dict[str, Any]], *, limit: int, as_json: bool) -> None:
-    if as_json:
-        print_json(head | {"groups": groups})
-        return
+def _group_table(head: dict[str, Any], groups: list[dict[str, Any]], limit: int) -> Table:
+    shown = groups[:limit]
     columns = (
-        Column("group", lambda row: row["group_id"]),
-        numbers("members", lambda row: number(row["num_members"])),
-        numbers("partitions", lambda row: number(row["num_partitions"])),
-        *unknown_column(groups),
+        GROUP,
+        NUM_MEMBERS,
+        NUM_PARTITIONS,
+        *_unknown_column(groups),
         numbers("lag", lambda row: unmeasured(row) or bounded(row["lag_records"], row["lag_bound"])),
         numbers("most loaded member", lambda row: bounded(row["max_member_lag_records"], row["lag_bound"])),
-        numbers("skew", lambda row: number(row["lag_skew"], digits=2)),
-        BEHIND_BY,
+        _SKEW,
+        _BEHIND_BY,
         Column("statuses", lambda row: ", ".join(f"{n} {status}" for status, n in row["statuses"].items())),
     )
-    shown = filled_table(
+    return filled_table(
         f"Lag on {head['cluster']}, read at {moment(head['read_at'])}",
         columns,
-        groups[:limit],
+        shown,
         optional=("statuses", "members", "skew", "partitions", "behind by", "most loaded member"),
-        caption=sentences(
-            lower_bound_text(groups[:limit], _ABOUT_GROUPS),
-            unknown_facts_text(groups[:limit]),
-            left_topics_text(groups[:limit]),
-            left_out_groups_text(groups, limit),
-        ),
+        caption=_caption(_lower_bound_text(shown, _ABOUT_GROUPS), shown, left_out_groups_text(groups, limit)),
     )
-    console().print(shown)
 
 
 def _show_group(
     head: dict[str, Any], rows: pa.Table, members: pa.Table, *, limit: int, as_json: bool
 ) -> None:
-    partitions = rows.select(_PARTITION_COLUMNS).to_pylist()
+    partitions = partition_rows(rows)
     by_member = member_rows(rows, members)
     (total,) = group_rows(rows, members)
     if as_json:
@@ -251,43 +219,410 @@ def _show_group(
     out = console()
     clients = client_names(members.to_pylist())
     out.print(_member_table(head, total, by_member, clients))
-    columns = (
-        Column("topic", lambda row: row["topic"]),
-        numbers("partition", lambda row: number(row["partition"])),
+    owner = (
         Column("member", lambda row: row["owner_member_id"] or owner_text(row)),
         Column("client", lambda row: clients.get(row["owner_member_id"] or "", "")),
-        Column("status", lambda row: status_text(row["status"])),
-        LAG,
-        *RATES,
-        BEHIND_BY,
-        *DRAINED,
     )
-    shown = filled_table(
-        "",
-        columns,
-        partitions[:limit],
-        optional=("in/s", "out/s", "drained in", "note", "client", "behind by", "status"),
-        caption=left_out_text(len(partitions), limit, "partitions"),
-    )
-    out.print(shown)
+    optional = ("in/s", "out/s", "drained in", "note", "client", "behind by", "status")
+    out.print(_partition_table(partitions, limit, owner, optional))
 
 
 def _member_table(
     head: dict[str, Any], total: dict[str, Any], by_member: list[dict[str, Any]], clients: dict[str, str]
 ) -> Table:
     columns = (
-        Column("member", lambda row: row["member_id"] or no_owner_text(total)),
+        Column("member", lambda row: row["member_id"] or _no_owner_text(total)),
         Column("client", lambda row: clients.get(row["member_id"] or "", "")),
-        numbers("partitions", lambda row: number(row["num_partitions"])),
-        *unknown_column(by_member),
-        LAG,
+        NUM_PARTITIONS,
+        *_unknown_column(by_member),
+        _LAG,
     )
     return filled_table(
         f"{total['group_id']} on {head['cluster']}, read at {moment(head['read_at'])}",
         columns,
         by_member,
         optional=("partitions", "client"),
-        caption=sentences(
-            lower_bound_text([total], _ABOUT_MEMBERS), unknown_facts_text([total]), left_topics_text([total])
-        ),
+        caption=_caption(_lower_bound_text([total], _ABOUT_MEMBERS), [total]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LagRequest:
+    """The arguments of the command; without `every_s` it takes one snapshot."""
+
+    target: ReadTarget
+    group: str | None
+    limit: int
+    every_s: float | None
+    as_json: bool
+    export: Path | None
+
+
+def show_live_lag(request: LagRequest) -> None:
+    """Read the cluster and show its lag."""
+    from evenlag.kafka.connection import admin_client
+    from evenlag.live_lag.answer import rate_window_s
+    from evenlag.live_lag.snapshot import LiveReader
+
+    window_s = 0.0 if request.every_s is None else rate_window_s(request.every_s)
+    with admin_client(request.target.settings, request.target.client) as client:
+        reader = LiveReader(client, request.target, window_s)
+        if request.every_s is None:
+            _show_once(request, reader)
+        else:
+            _watch(request, reader, request.every_s)
+
+
+def _show_once(request: LagRequest, reader: LiveReader) -> None:
+    snapshot = reader.read(request.group)
+    if request.export is not None:
+        export_and_report(_exported(request, reader, snapshot), request.export)
+    if request.as_json:
+        print_json(_answer(request, reader, snapshot))
+        return
+    console().print(_rendered(request, View(_source(request), request.limit), reader, snapshot))
+
+
+def _watch(request: LagRequest, reader: LiveReader, every_s: float) -> None:
+    """Show snapshots until Ctrl-C. A snapshot that fails is reported, and the next one is taken."""
+    snapshots = _Snapshots(request, reader)
+    has_screen = sys.stdout.isatty() and not request.as_json
+    try:
+        with _screen() if has_screen else nullcontext(_print_below) as show:
+            while True:
+                begun = time.monotonic()
+                show(snapshots.take())
+                time.sleep(max(0.0, begun + every_s - time.monotonic()))
+    except KeyboardInterrupt:
+        console(stderr=True).print(f"stopped after {number(snapshots.count)} snapshots")
+        raise typer.Exit(130) from None
+
+
+def _print_below(taken: Taken) -> None:
+    """Print a snapshot below the one before: JSON on one line, or a table."""
+    if isinstance(taken, JobError):
+        print_error(f"{taken}; trying again")
+    elif isinstance(taken, dict):
+        print_json(taken, is_line=True)
+    else:
+        console().print(taken)
+        sys.stdout.flush()
+
+
+@contextmanager
+def _screen() -> Iterator[Callable[[Any], None]]:
+    """Refresh a full screen in place; the last snapshot stays visible below the command."""
+    from rich.live import Live
+
+    out = console()
+    tables: list[RenderableType] = []
+
+    def show(taken: RenderableType | JobError) -> None:
+        if isinstance(taken, JobError):
+            live.update(Group(*tables, f"{taken}; trying again"), refresh=True)
+        else:
+            tables[:] = [taken]
+            live.update(taken, refresh=True)
+
+    try:
+        with Live("connecting…", console=out, screen=True, auto_refresh=False) as live:
+            yield show
+    finally:
+        if tables:
+            out.print(*tables)
+
+
+class _Snapshots:
+    """Takes snapshots one after the other, with the rates between them."""
+
+    def __init__(self, request: LagRequest, reader: LiveReader) -> None:
+        from evenlag.live_lag.answer import RecentLags
+
+        self._request = request
+        self._reader = reader
+        self._recent = RecentLags()
+        self.count = 0
+
+    def take(self) -> Taken:
+        """Read the cluster, and return what to show."""
+        from evenlag.kafka.connection import kafka_errors
+
+        request = self._request
+        try:
+            with kafka_errors(request.target.settings):
+                snapshot = self._reader.read(request.group)
+        except JobError as error:
+            # The first snapshot finds mistakes in the call; later on the cluster may be back soon.
+            if not self.count:
+                raise
+            return error
+        self.count += 1
+        self._recent.add(snapshot)
+        if request.as_json:
+            return _answer(request, self._reader, snapshot)
+        out, limit = console(), request.limit
+        if out.is_terminal:
+            limit = min(limit, max(out.height - _FRAME_LINES, _FEWEST_ROWS))
+        return _rendered(request, View(_source(request), limit, self._recent), self._reader, snapshot)
+
+
+def _rendered(request: LagRequest, view: View, reader: LiveReader, snapshot: LiveSnapshot) -> RenderableType:
+    from evenlag.live_lag.answer import describe_group, list_groups, preview_plans
+
+    if request.group is not None:
+        preview = preview_plans(snapshot, [request.group], reader.settings_of)[request.group]
+        return group_view(view, snapshot, describe_group(snapshot, request.group, preview), preview)
+    groups = list_groups(snapshot)
+    previews = preview_plans(snapshot, [row["group_id"] for row in groups[: view.limit]], reader.settings_of)
+    return groups_view(view, snapshot, groups, previews)
+
+
+def _answer(request: LagRequest, reader: LiveReader, snapshot: LiveSnapshot) -> dict[str, Any]:
+    """Return the snapshot for JSON: all groups with their plans, or one group with all its rows."""
+    from evenlag.live_lag.answer import describe_group, list_groups, preview_plans
+
+    head = {
+        "cluster": request.target.name,
+        "source": "cluster",
+        "kafka_cluster_id": snapshot.kafka_cluster_id,
+        "read_at": snapshot.ends_read_at,
+        "problems": [asdict(each) for each in snapshot.problems],
+    }
+    if request.group is not None:
+        preview = preview_plans(snapshot, [request.group], reader.settings_of)[request.group]
+        return head | describe_group(snapshot, request.group, preview)
+    groups = list_groups(snapshot)
+    previews = preview_plans(snapshot, [row["group_id"] for row in groups], reader.settings_of)
+    return head | {"groups": [row | {"plan": previews[row["group_id"]].as_dict()} for row in groups]}
+
+
+def _exported(request: LagRequest, reader: LiveReader, snapshot: LiveSnapshot) -> list[dict[str, Any]]:
+    """Return the rows for a file: the groups, or the partitions of one group."""
+    answer = _answer(request, reader, snapshot)
+    head = {key: answer[key] for key in ("cluster", "read_at")}
+    if request.group is not None:
+        return [head | {"group_id": request.group} | row for row in answer["partitions"]]
+    rows = []
+    for row in answer["groups"]:
+        plan = {f"plan_{name}": value for name, value in row.pop("plan").items()}
+        counts = row.pop("statuses")
+        statuses = {f"num_{name.lower()}_partitions": counts.get(name, 0) for name in LagStatus}
+        rows.append(head | row | statuses | plan)
+    return rows
+
+
+def _source(request: LagRequest) -> str:
+    return f"{request.target.name} ({', '.join(request.target.settings.bootstrap_servers)})"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is shown of each snapshot: the cluster's name with its brokers, rows at most, and lags before."""
+
+    source: str
+    limit: int
+    recent: RecentLags | None = None
+
+
+def groups_view(
+    view: View,
+    snapshot: LiveSnapshot,
+    groups: Sequence[Mapping[str, Any]],
+    previews: Mapping[str, PlanPreview],
+) -> Table:
+    """Return the table of groups; `previews` are what plans would bring, by group id."""
+    shown = groups[: view.limit]
+    columns = (
+        GROUP,
+        numbers("lag", _lag_or_note),
+        *_rate_columns(view),
+        numbers("most loaded", lambda row: bounded(row["max_member_lag_records"], row["lag_bound"])),
+        numbers(_PLAN, lambda row: _preview_text(previews.get(row["group_id"]))),
+        _SKEW,
+        _BEHIND_BY,
+        NUM_MEMBERS,
+        NUM_PARTITIONS,
+        Column("type", lambda row: row["group_type"] or NOTHING),
+        Column("state", lambda row: row["group_state"] or NOTHING),
+    )
+    more = _meaning(previews), left_out_groups_text(groups, view.limit), _problems(snapshot)
+    return filled_table(
+        f"Lag on {view.source}, read at {moment(snapshot.ends_read_at)}",
+        columns,
+        shown,
+        optional=("type", "state", "members", "partitions", "out/s", "in/s", "skew", "trend"),
+        caption=_caption(_lower_bounds(groups), shown, *more),
+    )
+
+
+def group_view(
+    view: View, snapshot: LiveSnapshot, group: Mapping[str, Any], preview: PlanPreview
+) -> RenderableType:
+    """Return the tables of members and partitions of a group, as `describe_group` returns it."""
+    members = [row["member_id"] for row in group["members"] if row["member_id"] is not None]
+    places = {member: f"#{place}" for place, member in enumerate(members, start=1)}
+    owner = [Column("member", lambda row: _owner(row, places))]
+    if preview.is_change:
+        owner.append(Column(_PLAN, lambda row: places.get(row["planned_owner_member_id"] or "", "")))
+    optional = ("status", "drained in", "in/s", "out/s", "behind by")
+    has_rates = view.recent is not None
+    return Group(
+        _live_member_table(view, snapshot, group, places),
+        _verdict(group, preview),
+        _partition_table(group["partitions"], view.limit, owner, optional, has_rates=has_rates),
+    )
+
+
+def _live_member_table(
+    view: View, snapshot: LiveSnapshot, group: Mapping[str, Any], places: Mapping[str, str]
+) -> Table:
+    columns = (
+        numbers("#", lambda row: places.get(row["member_id"], "")),
+        Column("member", lambda row: row["member_id"] or _no_owner_text(group)),
+        Column("client id", lambda row: row["client_id"] or NOTHING),
+        Column("host", lambda row: (row["client_host"] or NOTHING).removeprefix("/")),
+        NUM_PARTITIONS,
+        *_unknown_column([group]),
+        _LAG,
+        numbers(f"lag {_PLAN}", lambda row: number(row["planned_lag_records"])),
+        numbers(f"partitions {_PLAN}", lambda row: number(row["planned_partitions"])),
+    )
+    title = f"{group['group_id']} on {view.source}, read at {moment(snapshot.ends_read_at)}"
+    if view.recent is not None:
+        from evenlag.live_lag.answer import sparkline
+
+        title += f", lag {sparkline(view.recent.lags(group['group_id']), 2 * _TREND_CELLS)}"
+    return filled_table(
+        title,
+        columns,
+        group["members"],
+        optional=("host", "partitions with a plan", "client id", "partitions"),
+        caption=_caption(_lower_bounds([group]), [group], _problems(snapshot)),
+    )
+
+
+def _owner(row: Mapping[str, Any], places: Mapping[str, str]) -> str:
+    owner = row["owner_member_id"]
+    return owner_text(row) if owner is None else places.get(owner, owner)
+
+
+def _lag_or_note(row: Mapping[str, Any]) -> str:
+    if row["note"] and row["lag_records"] is None:
+        return str(row["note"])
+    return bounded(row["lag_records"], row["lag_bound"])
+
+
+def _rate_columns(view: View) -> tuple[Column, ...]:
+    recent = view.recent
+    if recent is None:
+        return ()
+    from evenlag.live_lag.answer import sparkline
+
+    return (*_RATES, Column("trend", lambda row: sparkline(recent.lags(row["group_id"]), _TREND_CELLS)))
+
+
+def _preview_text(preview: PlanPreview | None) -> str:
+    if preview is None or preview.blocker is not None:
+        return NOTHING
+    if not preview.is_change:
+        return "as it is"
+    return f"{number(preview.max_member_lag_after_records)} · {_moves(preview)}"
+
+
+def _moves(preview: PlanPreview) -> str:
+    return "1 move" if preview.num_moves == 1 else f"{number(preview.num_moves)} moves"
+
+
+def _verdict(group: Mapping[str, Any], preview: PlanPreview) -> str:
+    if preview.blocker is not None:
+        return f"No plan: {preview.blocker}."
+    before, after = preview.max_member_lag_before_records, preview.max_member_lag_after_records
+    if not preview.is_change:
+        return (
+            f"A plan by {preview.assignor} would change nothing: the most loaded member has {number(before)}."
+        )
+    bound = "at least " if group["num_unknown_partitions"] else ""
+    return (
+        f"A plan by {preview.assignor} would bring the lag of the most loaded member "
+        f"from {bound}{number(before)} to {bound}{number(after)} with {_moves(preview)}."
+    )
+
+
+def _meaning(previews: Mapping[str, PlanPreview]) -> str:
+    names = sorted({preview.assignor for preview in previews.values() if preview.is_change})
+    if not names:
+        return ""
+    return f"{_PLAN}: lag of the most loaded member if the group followed a plan by {', '.join(names)}"
+
+
+def _lower_bounds(rows: Sequence[Mapping[str, Any]]) -> str:
+    is_uncommitted = any(row["statuses"].get(LagStatus.NO_COMMIT) for row in rows)
+    advice = "; --reset-policy counts partitions without a commit" if is_uncommitted else ""
+    return _lower_bound_text(rows, f"≥ is a lower bound{advice}")
+
+
+def _problems(snapshot: LiveSnapshot) -> str:
+    problems = snapshot.problems
+    if not problems:
+        return ""
+    shown = [f"{each.kind} {each.name}: {each.error}" for each in problems[:_MAX_PROBLEMS]]
+    more = len(problems) - len(shown)
+    return f"Not read: {'; '.join(shown)}" + (f"; and {more} more" if more else "")
+
+
+def _unknown_column(rows: Rows) -> tuple[Column, ...]:
+    """Return the column of partitions with unknown lag; none if there are none."""
+    if not any(row["num_unknown_partitions"] for row in rows):
+        return ()
+    return (numbers("unknown", lambda row: number(row["num_unknown_partitions"])),)
+
+
+def _no_owner_text(group: Mapping[str, Any]) -> str:
+    """Return the text in place of a member, for partitions without a known owner."""
+    return "nobody" if group["owner_problem"] is None else "nobody, or not known"
+
+
+def _lower_bound_text(rows: Rows, meaning: str) -> str:
+    """Return how many partitions' lag is unknown and what that means; empty if all is known."""
+    num_unknown = sum(row["num_unknown_partitions"] for row in rows)
+    if not num_unknown:
+        return ""
+    num_partitions = sum(row["num_partitions"] for row in rows)
+    return f"The lag of {num_unknown:,} of {num_partitions:,} partitions is not known: {meaning}"
+
+
+def _left_out_text(count: int, limit: int, what: str) -> str:
+    """Return how many rows a limit leaves out; empty if it leaves out none."""
+    return f"{count - limit:,} more {what}: --limit {count}" if count > limit else ""
+
+
+def left_out_groups_text(groups: Rows, limit: int) -> str:
+    """Return how many groups a limit leaves out, and the names of those whose lag is unknown.
+
+    Groups are sorted by their known lag: those of unknown lag, which may be the largest, are left out first.
+    """
+    unknown = [
+        row["group_id"]
+        for row in groups[limit:]
+        if row["lag_records"] is None or row["num_unknown_partitions"]
+    ]
+    names = ", ".join(unknown[:_MOST_NAMED])
+    more = f" and {len(unknown) - _MOST_NAMED:,} more" if len(unknown) > _MOST_NAMED else ""
+    named = f"; of unknown lag: {names}{more}" if unknown else ""
+    return _left_out_text(len(groups), limit, "groups") + named
+
+
+def _caption(unknown_lag: str, rows: Rows, *more: str) -> str:
+    """Return what is not known or not counted of some groups, and more, as sentences."""
+    return ". ".join(filter(None, (unknown_lag, unknown_facts_text(rows), left_topics_text(rows), *more)))
+
+
+def _partition_table(
+    partitions: Rows, limit: int, owner: Sequence[Column], optional: Sequence[str], *, has_rates: bool = True
+) -> Table:
+    """Return the table of a group's partitions; `owner` are the columns that describe it."""
+    status = Column("status", lambda row: status_text(row["status"]))
+    rates, drained = (_RATES, _DRAINED) if has_rates else ((), ())
+    columns = (TOPIC, PARTITION, *owner, status, _LAG, *rates, _BEHIND_BY, *drained)
+    left_out = _left_out_text(len(partitions), limit, "partitions")
+    return filled_table("", columns, partitions[:limit], optional=optional, caption=left_out)

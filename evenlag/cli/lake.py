@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from evenlag.cli.console import console, is_confirmed, print_json, status_text
-from evenlag.cli.job_runner import JobFailedError, job_arguments, job_result
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, RemoteOption
-from evenlag.cli.tables.layout import Column, filled_table, numbers
+from evenlag.cli.job_runner import JobFailedError, job_result
+from evenlag.cli.layout import Column, filled_table, numbers
+from evenlag.cli.option_types import option
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeScope, RemoteOption
 from evenlag.context import find_cluster, find_lake, find_policy
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import UsageError
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
     from evenlag.lake.reader import LakeReader
     from evenlag.monitoring.lake_health import Check
-    from evenlag.policy.settings import Policy
 
 _KB = 1024
 _MB = 1024 * 1024
@@ -34,44 +35,26 @@ app = typer.Typer(no_args_is_help=True, help="The lake's tables: their state and
 
 
 @app.command("status")
-def status(
-    *,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
-    lake: LakeOption = None,
-    as_json: JsonOption = False,
-) -> None:
+def status(*, scope: LakeScope, as_json: JsonOption = False) -> None:
     """Show the tables' sizes and days, and check their health; nothing is written and no JVM starts."""
     from evenlag.monitoring.lake_health import check_lake, schedules_of
     from evenlag.policy.settings import MaintenanceSettings
 
-    reader = find_lake(lake, config)
-    name = find_cluster(reader, cluster)
-    policy = _policy(config)
-    settings = policy.maintenance if policy else MaintenanceSettings()
-    schedule = schedules_of(policy).get(name) if policy else None
+    reader, name = scope.open()
+    loaded = find_policy(scope.config)
+    settings = loaded.policy.maintenance if loaded else MaintenanceSettings()
+    schedule = schedules_of(loaded.policy).get(name) if loaded else None
     checks = check_lake(reader, settings, name, schedule, datetime.now(UTC))
     rows = list(_sizes(reader, name, checks))
     faults = [check for check in checks if not check.is_ok]
     if as_json:
-        keys = ("table_name", "check_name", "is_ok", "observed", "allowed", "message")
-        answers = [{key: getattr(check, key) for key in keys} for check in checks]
-        print_json({"cluster": name, "tables": rows, "checks": answers})
+        print_json({"cluster": name, "tables": rows, "checks": [asdict(check) for check in checks]})
         return
-    columns = (
-        Column("table", lambda row: row["table"]),
-        numbers("rows", lambda row: number(row["num_rows"])),
-        numbers("files", lambda row: number(row["num_files"])),
-        numbers("size", lambda row: _size(row["size_bytes"])),
-        Column("days", lambda row: f"{row['first_day']}..{row['last_day']}" if row["first_day"] else NOTHING),
-        numbers("commits", lambda row: number(row["commits_since_checkpoint"])),
-        Column("health", lambda row: status_text("OK") if row["is_healthy"] else "see below"),
-    )
     out = console()
-    out.print(filled_table(f"Tables of {name}", columns, rows, optional=("commits", "files")))
+    out.print(filled_table(f"Tables of {name}", _COLUMNS, rows, optional=("commits", "files")))
     for check in faults:
         line = f"{check.table_name}: {check.check_name}: {check.observed} ({check.allowed}): {check.message}"
-        out.print(line, markup=False)
+        out.print(line)
 
 
 @app.command("maintain")
@@ -79,8 +62,7 @@ def maintain(
     context: typer.Context,
     *,
     only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="STEP", help=f"{_STEP_NAMES}; repeatable."),
+        list[str] | None, typer.Option("--only", metavar="STEP", help=f"{_STEP_NAMES}; repeatable.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
@@ -94,12 +76,10 @@ def maintain(
     for step in only or ():
         if step not in _STEPS:
             raise UsageError(f"there is no step {step!r}{did_you_mean(step, _STEPS)}: {_STEP_NAMES}")
-    if _policy(config) is None:
-        raise UsageError("maintenance needs a policy: name the file with --config")
-    name = _checked_cluster(config, cluster)
+    name = _checked_cluster("maintenance", config, cluster)
+    options = {"only": only, "config": config, "cluster": name, "dry_run": dry_run}
     try:
-        arguments = job_arguments(only=only, config=config, cluster=name, dry_run=dry_run)
-        done = job_result(context, remote, "maintain", arguments)
+        done = job_result(context, remote, "maintain", **options)
     except JobFailedError as error:
         # Other steps succeeded: show them before the error.
         if error.result is not None:
@@ -113,16 +93,10 @@ def erase(
     context: typer.Context,
     *,
     group: Annotated[
-        str | None,
-        typer.Option(
-            "--group", "-g", metavar="GROUP", help="Delete the rows of this group, and its name elsewhere."
-        ),
+        str | None, option("--group -g", "GROUP", "Delete the rows of this group, and its name elsewhere.")
     ] = None,
     member: Annotated[
-        str | None,
-        typer.Option(
-            "--member", metavar="MEMBER", help="Remove this member id, instance id, client id or host."
-        ),
+        str | None, option("--member", "MEMBER", "Remove this member id, instance id, client id or host.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, and change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
@@ -134,28 +108,35 @@ def erase(
     """Erase a group or a member from every table, for an erasure request; starts Spark."""
     if (group is None) == (member is None):
         raise UsageError("name one of --group and --member")
-    if not (group or member):
-        raise UsageError("an empty name cannot be erased")
-    if _policy(config) is None:
-        raise UsageError("erasure needs a policy: name the file with --config")
+    name = _checked_cluster("erasure", config, cluster)
     what = f"the group {group!r}" if group is not None else f"the member {member!r}"
     if not (dry_run or yes) and not is_confirmed(f"Erase {what} from all tables? It cannot be undone."):
         raise typer.Exit(1)
-    name = _checked_cluster(config, cluster)
-    arguments = job_arguments(group=group, member=member, config=config, cluster=name, dry_run=dry_run)
-    done = job_result(context, remote, "erase", arguments)
+    options = {"group": group, "member": member, "config": config, "cluster": name, "dry_run": dry_run}
+    done = job_result(context, remote, "erase", **options)
     if as_json:
         print_json({"is_dry_run": dry_run} | done)
         return
     out = console()
     for table, num in sorted(done["rows"].items()):
-        out.print(f"{table}: {number(num)} rows {'to erase' if dry_run else 'erased'}", markup=False)
+        out.print(f"{table}: {number(num)} rows {'to erase' if dry_run else 'erased'}")
     if not done["rows"]:
-        out.print(f"No table has {what}", markup=False)
+        out.print(f"No table has {what}")
     elif not dry_run:
         days = done["vacuum_days"]
         end = "never, as vacuum_days is null" if days is None else f"with the first vacuum after {days} days"
-        out.print(f"The replaced files leave the disk {end}", markup=False)
+        out.print(f"The replaced files leave the disk {end}")
+
+
+_COLUMNS: Final = (
+    Column("table", lambda row: row["table"]),
+    numbers("rows", lambda row: number(row["num_rows"])),
+    numbers("files", lambda row: number(row["num_files"])),
+    numbers("size", lambda row: _size(row["size_bytes"])),
+    Column("days", lambda row: f"{row['first_day']}..{row['last_day']}" if row["first_day"] else NOTHING),
+    numbers("commits", lambda row: number(row["commits_since_checkpoint"])),
+    Column("health", lambda row: status_text("OK") if row["is_healthy"] else "see below"),
+)
 
 
 def _print_maintained(result: dict[str, Any], *, is_dry_run: bool, as_json: bool) -> None:
@@ -164,19 +145,16 @@ def _print_maintained(result: dict[str, Any], *, is_dry_run: bool, as_json: bool
         return
     out = console()
     counts = ", ".join(f"{kind} {count}" for kind, count in sorted(result["done"].items()))
-    out.print(f"{'Would do' if is_dry_run else 'Done'}: {counts or 'nothing'}", markup=False)
+    out.print(f"{'Would do' if is_dry_run else 'Done'}: {counts or 'nothing'}")
     for line in (*result["left"], *result["unhealthy"]):
-        out.print(line, markup=False)
+        out.print(line)
 
 
-def _checked_cluster(config: Path | None, cluster: str | None) -> str | None:
-    """Return the cluster that is named, if the lake has it; None: all."""
+def _checked_cluster(work: str, config: Path | None, cluster: str | None) -> str | None:
+    """Return the cluster that is named, if the lake has it; None: all. The work needs a policy."""
+    if find_policy(config) is None:
+        raise UsageError(f"{work} needs a policy: name the file with --config")
     return None if cluster is None else find_cluster(find_lake(None, config), cluster)
-
-
-def _policy(config: Path | None) -> Policy | None:
-    loaded = find_policy(config)
-    return loaded.policy if loaded else None
 
 
 def _sizes(reader: LakeReader, cluster: str, checks: Sequence[Check]) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,6 @@ Each function that takes only a text is a ``parser`` of Typer, or makes one: it 
 
 from __future__ import annotations
 
-import math
 import os
 import string
 from datetime import UTC, date, datetime
@@ -42,35 +41,25 @@ def shown(text: object) -> str:
 
 def whole(low: int, high: int) -> Callable[[str], int]:
     """Return a parser of whole numbers."""
-
-    def integer(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise typer.BadParameter(
-                f"{shown(text)} is no whole number: give one from {low:,} to {high:,}"
-            ) from None
-        if not low <= value <= high:
-            raise typer.BadParameter(f"{shown(text)} lies outside {low:,} to {high:,}")
-        return value
-
-    return integer
+    return _within(int, low, high, "whole number", f"{low:,} to {high:,}")
 
 
 def real(low: float, high: float) -> Callable[[str], float]:
     """Return a parser of finite numbers."""
-    bounds = f"{low:,g} to {high:,.10g}"
+    return _within(float, low, high, "number", f"{low:,g} to {high:,.10g}")
 
-    def number(text: str) -> float:
+
+def _within(kind: Callable[[str], T], low: Any, high: Any, what: str, bounds: str) -> Callable[[str], T]:
+    def parse(text: str) -> T:
         try:
-            value = float(text)
+            value = kind(text)
         except ValueError:
-            raise typer.BadParameter(f"{shown(text)} is no number: give one from {bounds}") from None
-        if not math.isfinite(value) or not low <= value <= high:
+            raise typer.BadParameter(f"{shown(text)} is no {what}: give one from {bounds}") from None
+        if not low <= value <= high:
             raise typer.BadParameter(f"{shown(text)} lies outside {bounds}")
         return value
 
-    return number
+    return parse
 
 
 def moment(text: str) -> datetime:

@@ -1,34 +1,56 @@
-"""`evenlag plans`: plans with their gates and outcomes; manual approval."""
+"""`evenlag plans`: plans with their gates and outcomes; manual approval, recorded like one in Airflow.
+
+`approve` and `reject` record the answer themselves, as the account that runs them, or send it to Airflow by a
+user's token. What they may do is the policy's choice (``command_approvals``).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from evenlag.cli import option_types
+from evenlag.cli.cluster_target import find_target
 from evenlag.cli.console import console, print_json, status_text
 from evenlag.cli.grammar import SHOW, ShowByDefault
-from evenlag.cli.option_types import argument, option
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
-from evenlag.cli.tables.layout import Table
-from evenlag.cli.tables.plan_tables import SHORT_ID, gate_values, measures_table, move_table, plan_table
-from evenlag.context import find_cluster, find_lake, find_policy
-from evenlag.errors import NotFoundError, UsageError
+from evenlag.cli.layout import GROUP, PARTITION, SHORT_ID, TOPIC, Column, Table, filled_table, numbers
+from evenlag.cli.option_types import MAX_DAYS, MAX_ROWS, argument, option, whole
+from evenlag.cli.option_types import plan_id as plan_id_type
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeScope, ReasonOption
+from evenlag.context import find_policy
+from evenlag.enums import CommandApprovals, PlanEvent
+from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.formatting import (
     answered_by,
+    at_least,
+    at_least_of,
     did_you_mean,
+    exact_of,
     moment,
+    number,
+    percent,
 )
 from evenlag.queries.lag import client_names, read_group_members
 from evenlag.queries.plan_rows import event_order, groups_without_plan, plan_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from evenlag.airflow_rest import AirflowRest
+    from evenlag.cli.cluster_target import Target
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
+    from evenlag.publishing.answers.actors import Actor
+    from evenlag.publishing.publish import PublishReport
 
+PlanArgument = Annotated[str, argument("PLAN", "The plan id, or its first characters.", plan_id_type)]
 _DEFAULT_DAYS = 7
 _DEFAULT_LIMIT = 20
+_THOUSAND = 1_000
 
 app = typer.Typer(
     cls=ShowByDefault,
@@ -40,40 +62,27 @@ app = typer.Typer(
 @app.command(SHOW)
 def plans(
     plan_id: Annotated[
-        str | None, argument("PLAN", "A plan id, or its first characters.", option_types.plan_id)
+        str | None, argument("PLAN", "A plan id, or its first characters.", plan_id_type)
     ] = None,
     *,
     group: Annotated[str | None, option("--group -g", "GROUP", "Plans of this group only.")] = None,
     days: Annotated[
         int | None,
-        option(
-            "--days",
-            "N",
-            f"Number of days to look back; default {_DEFAULT_DAYS}.",
-            option_types.whole(0, option_types.MAX_DAYS),
-        ),
+        option("--days", "N", f"Number of days to look back; default {_DEFAULT_DAYS}.", whole(0, MAX_DAYS)),
     ] = None,
     limit: Annotated[
         int | None,
-        option(
-            "--limit",
-            "N",
-            f"Number of plans to show; default {_DEFAULT_LIMIT}.",
-            option_types.whole(1, option_types.MAX_ROWS),
-        ),
+        option("--limit", "N", f"Number of plans to show; default {_DEFAULT_LIMIT}.", whole(1, MAX_ROWS)),
     ] = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
-    lake: LakeOption = None,
+    scope: LakeScope,
     as_json: JsonOption = False,
 ) -> None:
     """Show plans with their status and reasons, newest first; one plan with its gates and moves."""
-    reader = find_lake(lake, config)
-    name = find_cluster(reader, cluster)
+    reader, name = scope.open()
     if plan_id is not None:
         if days is not None or limit is not None:
             raise UsageError("--days and --limit go with the list of plans, not with one PLAN")
-        found = the_plan(reader, name, plan_id)
+        found = _the_plan(reader, name, plan_id)
         if group not in {None, found["group_id"]}:
             raise NotFoundError(
                 f"plan {found['plan_id'][:SHORT_ID]} belongs to the group {found['group_id']!r}, "
@@ -82,7 +91,7 @@ def plans(
         from evenlag.publishing.sealing.verified_plans import seal_state
 
         # Without --config, a lake that is named need not be that of the policy in the current folder.
-        policy = find_policy(config) if lake is None or config is not None else None
+        policy = find_policy(scope.config) if scope.lake is None or scope.config is not None else None
         _show_plan(reader, found, seal_state(policy, reader, found), as_json=as_json)
         return
     days, limit = _DEFAULT_DAYS if days is None else days, limit or _DEFAULT_LIMIT
@@ -94,24 +103,13 @@ def plans(
         print_json({"cluster": name, "plans": rows[:limit], "without_plan": without[:limit]})
         return
     if rows:
-        console().print(plan_table(f"Plans of {name}", rows[:limit], caption=_left(len(rows), limit)))
+        console().print(plan_table(f"Plans of {name}", rows, limit=limit))
     if without:
-        shown = Table(
-            f"Groups without a plan, slot {moment(without[0]['slot'])}",
-            ("group", "mode", "why"),
-            optional=("mode",),
-            caption=_left(len(without), limit),
-        )
-        for row in without[:limit]:
-            shown.add_row(row["group_id"], row["policy_mode"], row["reason"])
-        console().print(shown)
+        title = f"Groups without a plan, slot {moment(without[0]['slot'])}"
+        console().print(filled_table(title, _NO_PLAN_COLUMNS, without, optional=("mode",), limit=limit))
 
 
-def _left(found: int, limit: int) -> str:
-    return f"{found - limit} more: --limit {found}" if found > limit else ""
-
-
-def the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
+def _the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
     """Find the only plan whose id begins with a prefix."""
     found = plan_rows(reader, cluster, plan_prefix=prefix.lower())
     if not found:
@@ -162,35 +160,328 @@ def _show_plan(
     out = console()
     out.print(plan_table(f"Plan {plan['plan_id']}", [plan]))
     mark = {True: "Verified", False: "NOT AS SEALED, do not approve it", None: "Not verified"}[seal[0]]
-    out.print(f"{mark}: {seal[1]}.", highlight=False, markup=False)
-    out.print(measures_table(plan, outcome))
+    out.print(f"{mark}: {seal[1]}.")
+    out.print(_measures_table(plan, outcome))
     if plan["group_type"] == GroupType.CONSUMER:
-        out.print("The group speaks the consumer protocol (KIP-848): its brokers assign.", highlight=False)
+        out.print("The group speaks the consumer protocol (KIP-848): its brokers assign.")
     if plan["mode_reason"]:
-        out.print(f"Planned in {plan['mode']}: {plan['mode_reason']}.", highlight=False)
+        out.print(f"Planned in {plan['mode']}: {plan['mode_reason']}.")
     if score is not None:
         verdict = {True: "It paid off", False: "It did not pay off", None: "Whether it paid off is open"}
-        out.print(f"{verdict[score['paid_off']]}: {score['reason']}.", highlight=False)
-    history = Table("What happened", ("event", "at", "who", "why"), keys=("event",))
-    for event in events:
-        history.add_row(
-            status_text(event["event"]), moment(event["at"]), answered_by(event), event["reason"] or ""
-        )
-    out.print(history)
-    verdicts = Table(
-        "Gates",
-        ("gate", "passed", "observed", "allowed", "verdict"),
-        keys=("gate",),
-        right=("observed", "allowed"),
-        optional=("observed", "allowed"),
-    )
-    for gate in gates:
-        verdicts.add_row(
-            gate["gate"],
-            "yes" if gate["passed"] else "NO",
-            *gate_values(gate["observed"], gate["allowed"]),
-            gate["message"],
-        )
-    out.print(verdicts)
+        out.print(f"{verdict[score['paid_off']]}: {score['reason']}.")
+    out.print(filled_table("What happened", _EVENT_COLUMNS, events, keys=("event",)))
+    optional = ("observed", "allowed")
+    out.print(filled_table("Gates", _GATE_COLUMNS, gates, keys=("gate",), optional=optional))
     members = read_group_members(reader, plan["cluster"], plan["snapshot_id"], plan["group_id"])
-    out.print(move_table(moves, client_names(members)))
+    out.print(_move_table(moves, client_names(members)))
+
+
+_ACTOR_HELP = "Your name, if several people use this account; recorded beside the account."
+_AIRFLOW_HELP = (
+    "Decide through this Airflow, with the token in EVENLAG_AIRFLOW_TOKEN or in the file that "
+    "EVENLAG_AIRFLOW_TOKEN_FILE names; else $EVENLAG_AIRFLOW_URL."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """Why a plan is approved or rejected, by whom, and where that is recorded."""
+
+    reason: ReasonOption
+    actor: Annotated[str | None, option("--actor", "NAME", _ACTOR_HELP)] = None
+    airflow_url: Annotated[str | None, option("--airflow-url", "URL", _AIRFLOW_HELP)] = None
+    config: ConfigOption = None
+    cluster: ClusterOption = None
+    as_json: JsonOption = False
+
+
+class NotPublishedError(JobError):
+    """Raised when a plan is approved but can no longer be published."""
+
+
+@app.command("approve")
+def approve(
+    plan: PlanArgument,
+    *,
+    publish: Annotated[
+        bool,
+        typer.Option("--publish/--no-publish", help="Publish immediately (default), or in the next cycle."),
+    ] = True,
+    answer: _Answer,
+) -> None:
+    """Approve a plan that waits for approval, and publish it if its group has not changed since."""
+    from evenlag.publishing.publish import publish_hints
+    from evenlag.publishing.writing.blind_writes import try_again_when_fenced
+
+    target = find_target(None, answer.config, answer.cluster)
+    access = _airflow(target, answer)
+    if access is not None:
+        if not publish:
+            raise UsageError("--no-publish has no effect here: in Airflow, the run of the plan publishes it")
+        recorded = _answer_in_airflow(target, access, plan, answer, PlanEvent.APPROVED)
+        _print_answer(recorded, as_json=answer.as_json)
+        return
+    head, recorded = _record(target, plan, answer, PlanEvent.APPROVED)
+    if not publish:
+        _print_answer(recorded | {"published": False}, as_json=answer.as_json)
+        return
+    only, run_id = {head["plan_id"]}, recorded["run_id"]
+    try:
+        report = try_again_when_fenced(
+            lambda: publish_hints(
+                target.loaded, target.name, head["slot"], run_id, actor="command", only=only
+            )
+        )
+    except JobError as error:
+        error.args = (f"the plan is approved, but not published yet (the next cycle tries again): {error}",)
+        raise
+    _print_answer(recorded | _published(target, head, report), as_json=answer.as_json)
+
+
+@app.command("reject")
+def reject(plan: PlanArgument, *, answer: _Answer) -> None:
+    """Reject a plan that waits for approval; needs the lake, but not Kafka."""
+    target = find_target(None, answer.config, answer.cluster)
+    access = _airflow(target, answer)
+    if access is None:
+        _, recorded = _record(target, plan, answer, PlanEvent.REJECTED)
+    else:
+        recorded = _answer_in_airflow(target, access, plan, answer, PlanEvent.REJECTED)
+    _print_answer(recorded, as_json=answer.as_json)
+
+
+def _airflow(target: Target, answer: _Answer) -> AirflowRest | None:
+    """Return the Airflow to answer through, None to record it here; check what the policy allows."""
+    from evenlag.publishing.answers.actors import NotAnApproverError, channel_rule
+    from evenlag.publishing.answers.airflow_request import find_access
+
+    rule = target.settings.command_approvals
+    if rule is CommandApprovals.REFUSE:
+        raise NotAnApproverError(
+            f"{channel_rule(target.name, rule)}: answer on Airflow's page, under Required Actions"
+        )
+    access = find_access(answer.airflow_url)
+    if access is None and rule is CommandApprovals.AIRFLOW:
+        raise NotAnApproverError(
+            f"{channel_rule(target.name, rule)}: give --airflow-url, and your token in EVENLAG_AIRFLOW_TOKEN"
+        )
+    if access is not None and answer.actor is not None:
+        raise UsageError("--actor has no effect with Airflow: its token names the user")
+    return access
+
+
+def _answer_in_airflow(
+    target: Target, access: AirflowRest, prefix: str, answer: _Answer, status: PlanEvent
+) -> dict[str, Any]:
+    from evenlag.lake.reader import LakeReader
+    from evenlag.publishing.answers.airflow_request import answer_request
+    from evenlag.publishing.approvals import check_waiting, read_plan
+
+    plan_id = _the_plan(LakeReader(target.loaded.policy.lake), target.name, prefix)["plan_id"]
+    # Whoever answers needs no key: Airflow checks the user, and its task the plan.
+    found = read_plan(target.loaded, target.name, plan_id, datetime.now(UTC), is_sealed=False)
+    check_waiting(target.loaded, found)
+    request = found.request
+    if request is None:
+        raise NotFoundError(
+            f"Airflow was not asked about plan {plan_id[:SHORT_ID]}: see the DAG lag_rebalance of "
+            f"{target.name}, tasks find_waiting and ask"
+        )
+    is_approved = status == PlanEvent.APPROVED
+    actor = answer_request(access, request, approve=is_approved, reason=answer.reason)
+    return _recorded(found.head, actor, answer, status, request["run_id"]) | {"airflow": access.url}
+
+
+def _record(
+    target: Target, prefix: str, answer: _Answer, status: PlanEvent
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Record the answer of this account; return the row of the plan, and the answer to print."""
+    from evenlag.lake.reader import LakeReader
+    from evenlag.publishing import approvals
+    from evenlag.publishing.answers.actors import Actor
+
+    found = _the_plan(LakeReader(target.loaded.policy.lake), target.name, prefix)
+    now = datetime.now(UTC)
+    actor = Actor.of_command(answer.actor)
+    run_id = f"command__{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
+    head = approvals.record_answer(
+        target.loaded,
+        target.name,
+        found["plan_id"],
+        approve=status == PlanEvent.APPROVED,
+        actor=actor,
+        reason=answer.reason,
+        run_id=run_id,
+        now=now,
+    )
+    return head, _recorded(head, actor, answer, status, run_id)
+
+
+def _recorded(
+    plan: Mapping[str, Any], actor: Actor, answer: _Answer, status: PlanEvent, run_id: str
+) -> dict[str, Any]:
+    head = {name: plan[name] for name in ("cluster", "plan_id", "group_id")}
+    return {**head, "status": status.value, **actor.columns(), "reason": answer.reason, "run_id": run_id}
+
+
+def _published(target: Target, head: dict[str, Any], report: PublishReport) -> dict[str, Any]:
+    """Return the result of publishing the plan, by this command or by another run that was first."""
+    from evenlag.lake.reader import LakeReader
+
+    if report.held:
+        return {"published": False, "sequence": None, "held": report.held[0][2]}
+    wanted: list[Filter] = [
+        ("cluster", "=", head["cluster"]),
+        ("day", ">=", head["day"]),
+        ("plan_id", "=", head["plan_id"]),
+    ]
+    events = LakeReader(target.loaded.policy.lake).read_events(filters=wanted).to_pylist()
+    newest = {event["event"]: event for event in events}
+    if PlanEvent.PUBLISHED in newest:
+        sequence = newest[PlanEvent.PUBLISHED]["sequence"]
+        missing = next((reason for *_, reason in report.not_taken_up), None)
+        return {"published": True, "sequence": sequence, "held": None, "not_taken_up": missing}
+    ended = newest.get(PlanEvent.EXPIRED) or newest.get(PlanEvent.WITHDRAWN) or {}
+    raise NotPublishedError(
+        f"the plan is approved, but will not be published: {ended.get('reason')}. Later cycles plan again"
+    )
+
+
+def _print_answer(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    line = f"{answer['group_id']}: plan {answer['plan_id'][:SHORT_ID]} is {answer['status']}"
+    if "airflow" in answer:
+        what = "and publishes it" if answer["status"] == PlanEvent.APPROVED else "with the reason"
+        line += f" by {answered_by(answer)}; the run {answer['run_id']} of Airflow records it {what}"
+    elif answer.get("sequence") is not None:
+        line += f" and published, sequence {answer['sequence']}"
+        if answer.get("not_taken_up"):
+            line += f"; the group has not taken it up so far: {answer['not_taken_up']}"
+    elif answer.get("held"):
+        line += f"; it waits to be published: {answer['held']}"
+    elif "published" in answer:
+        line += "; the next cycle publishes it"
+    console().print(f"{line}.", soft_wrap=True)
+
+
+def _lag_column(heading: str, lag: str, num_unknown: str) -> Column:
+    return numbers(heading, lambda row: at_least(row[lag], row[num_unknown]))
+
+
+_PLAN_COLUMNS: Final = (
+    Column("plan", lambda row: row["plan_id"][:SHORT_ID]),
+    Column("slot", lambda row: moment(row["slot"])),
+    GROUP,
+    Column("mode", lambda row: row["mode"]),
+    Column("status", lambda row: status_text(row["status"])),
+    numbers("moves", lambda row: number(row["moves"])),
+    _lag_column("most loaded", "max_member_lag_before_records", "num_unknown_lags"),
+    _lag_column("predicted", "max_member_lag_predicted_records", "num_unknown_lags"),
+    _lag_column("actual", "max_member_lag_actual_records", "num_unknown_partitions_actual"),
+    Column("why", lambda row: "; ".join(filter(None, (row["reason"], _decision(row), *_unknown_lags(row))))),
+)
+_NO_PLAN_COLUMNS: Final = (
+    GROUP,
+    Column("mode", lambda row: row["policy_mode"]),
+    Column("why", lambda row: row["reason"]),
+)
+_EVENT_COLUMNS: Final = (
+    Column("event", lambda event: status_text(event["event"])),
+    Column("at", lambda event: moment(event["at"])),
+    Column("who", answered_by),
+    Column("why", lambda event: event["reason"] or ""),
+)
+_GATE_COLUMNS: Final = (
+    Column("gate", lambda gate: gate["gate"]),
+    Column("passed", lambda gate: "yes" if gate["passed"] else "NO"),
+    numbers("observed", lambda gate: gate_values(gate["observed"], gate["allowed"])[0]),
+    numbers("allowed", lambda gate: gate_values(gate["observed"], gate["allowed"])[1]),
+    Column("verdict", lambda gate: gate["message"]),
+)
+
+
+def plan_table(title: str, rows: Iterable[dict[str, Any]], *, limit: int | None = None) -> Table:
+    """Build the table of plans."""
+    optional = ("mode", "slot", "moves", "why", "predicted", "actual", "most loaded")
+    return filled_table(title, _PLAN_COLUMNS, rows, optional=optional, limit=limit)
+
+
+def _move_table(moves: Iterable[dict[str, Any]], clients: dict[str, str]) -> Table:
+    """Build the table of a plan's moves; `clients` are instance ids or client ids by member id."""
+    columns = (
+        TOPIC,
+        PARTITION,
+        numbers("lag", lambda move: number(move["lag_records"])),
+        Column("from", lambda move: move["owner_before"] or "nobody"),
+        Column("client", lambda move: clients.get(move["owner_before"] or "", "")),
+        Column("to", lambda move: move["owner_after"] or "nobody"),
+        Column("its client", lambda move: clients.get(move["owner_after"] or "", "")),
+    )
+    return filled_table("Moves", columns, moves, keys=("from", "to"), optional=("its client", "client"))
+
+
+def _measures_table(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Table:
+    columns = ("metric", "before", "predicted", "actual")
+    shown = Table("Lag", columns, right=columns[1:], keys=columns[:1])
+    before, after, seen = plan["metrics_before"], plan["metrics_after"], outcome or {}
+    planned = plan["num_unknown_lags"], plan["num_partitions"]
+    actual = seen.get("num_unknown_partitions"), seen.get("num_partitions")
+    shown.add_row(
+        "most loaded member",
+        *(at_least_of(metrics.get("max_member_lag_records"), *planned) for metrics in (before, after)),
+        at_least_of(seen.get("max_member_lag_actual_records"), *actual),
+    )
+    shown.add_row(
+        "skew (most loaded / mean)",
+        *(exact_of(metrics.get("lag_skew"), *planned, digits=2) for metrics in (before, after)),
+        exact_of(seen.get("lag_skew_actual"), *actual, digits=2),
+    )
+    if outcome is not None:
+        total = at_least_of(outcome["total_lag_before_records"], *planned)
+        shown.add_row("the group's lag", total, "", at_least_of(outcome["total_lag_actual_records"], *actual))
+    shown.add_row("partitions per member", _range(before), _range(after), "")
+    gain = "gain, by the known load" if plan["num_unknown_partitions"] else "gain"
+    shown.add_row(gain, "", percent(plan["gain"]), "")
+    shown.add_row("adherence", "", "", percent(seen.get("adherence")))
+    return shown
+
+
+def _decision(row: dict[str, Any]) -> str:
+    return f"decided by {row['decided_by']}" if row["decided_by"] else ""
+
+
+def _unknown_lags(row: dict[str, Any]) -> list[str]:
+    counts = (
+        ("when planned", row["num_unknown_lags"], row["num_partitions"]),
+        ("actual", row["num_unknown_partitions_actual"], row["num_partitions_actual"]),
+    )
+    return [
+        f"{when}, the lag of {number(unknown)} of {number(of)} partitions is not known"
+        for when, unknown, of in counts
+        if unknown
+    ]
+
+
+def _range(metrics: dict[str, Any]) -> str:
+    low, high = metrics.get("min_member_partitions"), metrics.get("max_member_partitions")
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
+
+
+def gate_values(observed: str | None, allowed: str | None) -> tuple[str, str]:
+    """Return what a gate observed and allows, for reading: numbers with separators and four digits."""
+    exact = (observed or "", allowed or "")
+    short = (_readable(exact[0]), _readable(exact[1]))
+    return exact if short[0] == short[1] and exact[0] != exact[1] else short
+
+
+def _readable(text: str) -> str:
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    if not isfinite(value):
+        return text
+    # Above a thousand, a fraction says nothing.
+    return f"{value:,.0f}" if value.is_integer() or abs(value) >= _THOUSAND else f"{value:.4g}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path  # Typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from evenlag.cli import option_types
 from evenlag.cli.console import console, print_json
+from evenlag.cli.layout import Column, filled_table, numbers
 from evenlag.cli.option_types import argument
+from evenlag.cli.option_types import path as path_type
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption
-from evenlag.cli.tables.layout import Column, Table, filled_table
 from evenlag.context import find_policy, only_cluster
 from evenlag.errors import UsageError
 from evenlag.formatting import NOTHING, did_you_mean
@@ -22,18 +22,11 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The policy file.", no_args_is_help=True)
 
 
-@app.callback()
-def _policy() -> None:
-    pass
-
-
 @app.command("check")
 def check(
     path: Annotated[
         Path | None,
-        argument(
-            "PATH", "The policy file; default: $EVENLAG_CONFIG, then ./evenlag.yaml.", option_types.path
-        ),
+        argument("PATH", "The policy file; default: $EVENLAG_CONFIG, then ./evenlag.yaml.", path_type),
     ] = None,
     *,
     secrets: Annotated[
@@ -53,39 +46,39 @@ def check(
         return
     out = console()
     out.print(f"{find_policy_path(path)} is valid. Tables are in {policy.lake}.")
-    out.print(_cluster_table(policy))
-    out.print(_rule_table(policy))
-
-
-def _cluster_table(policy: Policy) -> Table:
-    columns = (
-        Column("cluster", lambda item: item[0]),
-        Column("brokers", lambda item: ", ".join(item[1].bootstrap_servers)),
-        Column("security", lambda item: str(item[1].kafka.get("security_protocol", "PLAINTEXT"))),
-        Column("schedule", lambda item: item[1].schedule or "manual"),
-        Column("hint topic", lambda item: item[1].hint_topic + " (signed)" * bool(item[1].hint_signing_key)),
-    )
     clusters = policy.clusters.items()
-    return filled_table("Clusters", columns, clusters, keys=("schedule",), optional=("security",))
+    security = ("security",)
+    out.print(filled_table("Clusters", _CLUSTER_COLUMNS, clusters, keys=("schedule",), optional=security))
+    title, optional = "Groups: the first matching rule applies", ("clusters", "min gain", "count slack")
+    rules = [(rule, rule or policy.group_settings("", "")) for rule in (*policy.groups, None)]
+    out.print(filled_table(title, _RULE_COLUMNS, rules, keys=("groups", "mode"), optional=optional))
 
 
-def _rule_table(policy: Policy) -> Table:
-    title = "Groups: the first matching rule applies"
-    columns = ("groups", "clusters", "mode", "assignor", "max moves", "count slack", "min gain")
-    optional = ("clusters", "min gain", "count slack")
-    rules = Table(title, columns, right=columns[4:], keys=("groups", "mode"), optional=optional)
-    for rule in (*policy.groups, None):
-        settings: Any = rule or policy.group_settings("", "")
-        rules.add_row(
-            rule.match if rule else "all others",
-            ", ".join(rule.clusters) if rule and rule.clusters else "all",
-            settings.mode.value,
-            settings.assignor,
-            f"{settings.max_moves:,}",
-            f"{settings.count_slack:,}",
-            f"{100 * settings.min_gain:g} %" if settings.min_gain else NOTHING,
-        )
-    return rules
+# Rows are pairs of a cluster's name and its settings.
+_CLUSTER_COLUMNS: Final = (
+    Column("cluster", lambda item: item[0]),
+    Column("brokers", lambda item: ", ".join(item[1].bootstrap_servers)),
+    Column("security", lambda item: str(item[1].kafka.get("security_protocol", "PLAINTEXT"))),
+    Column("schedule", lambda item: item[1].schedule or "manual"),
+    Column("hint topic", lambda item: item[1].hint_topic + " (signed)" * bool(item[1].hint_signing_key)),
+)
+_SETTING_COLUMNS: Final = (
+    Column("setting", lambda setting: setting.name),
+    Column("value", lambda setting: _value_text(setting.value)),
+    Column("from", lambda setting: setting.source),
+)
+
+
+# Rows are pairs of a rule, None for all other groups, and its settings.
+_RULE_COLUMNS: Final = (
+    Column("groups", lambda row: row[0].match if row[0] else "all others"),
+    Column("clusters", lambda row: ", ".join(row[0].clusters) if row[0] and row[0].clusters else "all"),
+    Column("mode", lambda row: row[1].mode.value),
+    Column("assignor", lambda row: row[1].assignor),
+    numbers("max moves", lambda row: f"{row[1].max_moves:,}"),
+    numbers("count slack", lambda row: f"{row[1].count_slack:,}"),
+    numbers("min gain", lambda row: f"{100 * row[1].min_gain:g} %" if row[1].min_gain else NOTHING),
+)
 
 
 @app.command("explain")
@@ -114,19 +107,15 @@ def explain(
         return
     out = console()
     for number, match, why in found.passed_over:
-        out.print(f"Rule {number} ({match}) does not apply: {why}.", highlight=False)
+        out.print(f"Rule {number} ({match}) does not apply: {why}.")
     if found.rule_number is None:
-        out.print(f"No rule matches {group} on {name}: the defaults apply.", highlight=False)
+        out.print(f"No rule matches {group} on {name}: the defaults apply.")
     else:
         out.print(
             f"Rule {found.rule_number} ({found.match}), line {found.rule_line}, is the first that matches "
-            f"{group} on {name}: all of its settings apply.",
-            highlight=False,
+            f"{group} on {name}: all of its settings apply."
         )
-    shown = Table(f"Settings of {group}", ("setting", "value", "from"), keys=("setting",))
-    for setting in found.settings:
-        shown.add_row(setting.name, _value_text(setting.value), setting.source)
-    out.print(shown)
+    out.print(filled_table(f"Settings of {group}", _SETTING_COLUMNS, found.settings, keys=("setting",)))
 
 
 @app.command("schema")

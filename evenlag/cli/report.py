@@ -6,13 +6,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from evenlag.cli import option_types
-from evenlag.cli.audit import UntilOption  # Typer reads the annotations
+from evenlag.cli.audit import UntilOption
 from evenlag.cli.console import console, print_json
 from evenlag.cli.export import write_atomically
-from evenlag.cli.option_types import argument, option
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption
-from evenlag.context import find_cluster, find_lake
+from evenlag.cli.option_types import MAX_HOURS, argument, check_folder_of, option, path, real
+from evenlag.cli.options import JsonOption, LakeScope
 from evenlag.errors import NotFoundError
 from evenlag.formatting import moment
 
@@ -23,7 +21,7 @@ _DEFAULT_FILE: Final = Path("evenlag-report.html")
 
 
 def _file_path(text: str) -> Path:
-    return option_types.check_folder_of(option_types.path(text))
+    return check_folder_of(path(text))
 
 
 def report(
@@ -33,47 +31,35 @@ def report(
     *,
     file: Annotated[Path, option("--file -f", "PATH", "The file to write.", _file_path)] = _DEFAULT_FILE,
     hours: Annotated[
-        float,
-        option(
-            "--hours",
-            "HOURS",
-            "Number of hours to look back.",
-            option_types.real(0.01, option_types.MAX_HOURS),
-        ),
+        float, option("--hours", "HOURS", "Number of hours to look back.", real(0.01, MAX_HOURS))
     ] = 24.0,
     until: UntilOption = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
-    lake: LakeOption = None,
+    scope: LakeScope,
     as_json: JsonOption = False,
 ) -> None:
     """Write a report on a group as one HTML page: lag, owners, policies and plans; needs no network."""
     from evenlag.report.page import report_page
     from evenlag.report.read_report import read_report
 
-    reader = find_lake(lake, config)
-    name = find_cluster(reader, cluster)
+    reader, name = scope.open()
     content = read_report(reader, name, group, hours=hours, until=until)
     if until is not None and content.until < until - timedelta(hours=hours):
         raise NotFoundError(
             f"there is no snapshot of {name} in the {hours:g} hours before {moment(until)}; the newest is of "
             f"{moment(content.until)}"
         )
-    _write(file, report_page(content))
+    page = report_page(content)
+    write_atomically(file, lambda fresh: fresh.write_text(page, encoding="utf-8"))
     if as_json:
         print_json(_summary(file, content))
         return
     out = console()
     period = f"{moment(content.since)} to {moment(content.until)}, {content.num_snapshots} snapshots"
-    out.print(f"{content.group_id} on {name}, {period}", markup=False)
-    out.print(content.verdict.text, soft_wrap=True, markup=False)
+    out.print(f"{content.group_id} on {name}, {period}")
+    out.print(content.verdict.text, soft_wrap=True)
     for missing in _missing(content):
-        out.print(f"  {missing}", markup=False)
-    out.print(file.resolve().as_uri(), soft_wrap=True, markup=False)
-
-
-def _write(file: Path, page: str) -> None:
-    write_atomically(file, lambda fresh: fresh.write_text(page, encoding="utf-8"))
+        out.print(f"  {missing}")
+    out.print(file.resolve().as_uri(), soft_wrap=True)
 
 
 def _missing(report: Report) -> list[str]:

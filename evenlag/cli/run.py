@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evenlag.cli import option_types
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
 from evenlag.cli.console import console, print_json, print_line, shown_progress
-from evenlag.cli.job_runner import job_runner
-from evenlag.cli.option_types import option
-from evenlag.cli.options import (  # Typer reads them
+from evenlag.cli.job_runner import job_arguments, job_runner
+from evenlag.cli.option_types import lake_root, option, pattern
+from evenlag.cli.options import (
     ClusterOption,
     ConfigOption,
-    EveryOption,
     JsonOption,
     RemoteOption,
+    every_option,
+    reset_policy_option,
 )
-from evenlag.cli.tables.plan_tables import plan_table
+from evenlag.cli.plans import plan_table
 from evenlag.enums import CycleStep
 from evenlag.errors import JobError, LakeError, UsageError
 from evenlag.formatting import at_least, moment, number
@@ -41,6 +41,7 @@ from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.queries.lag import total_lag
 from evenlag.queries.plan_rows import no_plan_reason, plan_rows
 
+_GROUP_HELP = "With --bootstrap-servers: plan for these groups (name, glob or /regex/)."
 _DEFAULT_INTERVAL_S = 60.0
 _HEADINGS = ("groups", "lag", "change", "plans", "passed", "published", "took")
 _WIDTHS = (6, 13, 10, 5, 6, 9, 7)
@@ -58,29 +59,11 @@ def run(
     bootstrap_servers: BootstrapOption = None,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
-    group: Annotated[
-        list[str] | None,
-        option(
-            "--group -g",
-            "PATTERN",
-            "With --bootstrap-servers: plan for these groups (name, glob or /regex/).",
-            option_types.pattern,
-        ),
-    ] = None,
+    group: Annotated[list[str] | None, option("--group -g", "PATTERN", _GROUP_HELP, pattern)] = None,
     lake: Annotated[
-        str | None,
-        option("--lake", "LAKE", "With --bootstrap-servers: where the tables go.", option_types.lake_root),
+        str | None, option("--lake", "LAKE", "With --bootstrap-servers: where the tables go.", lake_root)
     ] = None,
-    reset_policy: Annotated[
-        str | None,
-        option(
-            "--reset-policy",
-            "POLICY",
-            "With --bootstrap-servers: auto.offset.reset of the groups. Unset, the lag of a partition "
-            "without a commit is unknown, and it is not moved.",
-            option_types.reset_policy,
-        ),
-    ] = None,
+    reset_policy: Annotated[str | None, reset_policy_option(", and it is not moved")] = None,
     publish: Annotated[
         bool,
         typer.Option(
@@ -92,7 +75,7 @@ def run(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Run cycles in one Spark session, until Ctrl-C.")
     ] = False,
-    every: EveryOption = None,
+    every: Annotated[float | None, every_option("cycles", _DEFAULT_INTERVAL_S)] = None,
     remote: RemoteOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -115,8 +98,12 @@ def run(
     )
     if watch:
         with target.policy_file(config) as policy_file:
-            arguments = [f"--cluster={target.name}", f"--every={every or _DEFAULT_INTERVAL_S:g}"]
-            arguments += [f"--config={policy_file}"] * (policy_file is not None) + ["--publish"] * publish
+            arguments = job_arguments(
+                cluster=target.name,
+                every=f"{every or _DEFAULT_INTERVAL_S:g}",
+                config=policy_file,
+                publish=publish,
+            )
             _watch(job_runner(context, remote), arguments, as_json=as_json)
         return
     slot = floor_to_ms(datetime.now(UTC))
@@ -143,17 +130,14 @@ def _cycle(
     report: ReportProgress,
     publish: Callable[[], dict[str, Any]] | None,
 ) -> dict[str, Any]:
-    arguments = [CycleStep.OBSERVE, CycleStep.DECIDE, f"--cluster={target.name}"]
-    arguments += [f"--slot={slot.isoformat()}", f"--run-id={run_id}"]
-    if policy_file is not None:
-        arguments.append(f"--config={policy_file}")
+    options = job_arguments(cluster=target.name, slot=slot.isoformat(), run_id=run_id, config=policy_file)
 
     def receive(event: CycleEnded | JobNotice | JobResult) -> None:
         # The job's JVM still ends: publishing need not wait for it.
         if publish is not None and isinstance(event, JobResult):
             publish()
 
-    result = run_job("cycle", arguments, report, receive=receive)
+    result = run_job("cycle", [CycleStep.OBSERVE, CycleStep.DECIDE, *options], report, receive=receive)
     return _recorded_summaries(target, run_id) if result is None else result
 
 
@@ -258,8 +242,7 @@ class _Cycles:
         """Show a cycle on standard output; a notice or a failed cycle on standard error."""
         if isinstance(event, JobNotice):
             print_line(sys.stderr, event.message)
-            return
-        if isinstance(event, JobResult):
+        if not isinstance(event, CycleEnded):
             return
         cycle = dict(event.cycle)
         self.num_cycles += 1
@@ -299,7 +282,6 @@ class _Cycles:
 
 
 def _unread_groups(observed: dict[str, Any]) -> str | None:
-    """Say how many groups could not be read completely; None: all could."""
     if not (count := observed.get("num_unread_groups")):
         return None
     return (
@@ -313,13 +295,11 @@ def _row(first: str, cells: tuple[str, ...]) -> str:
 
 
 def _time(text: str) -> str:
-    """Return a slot as text: on a terminal without its day."""
     slot = moment(datetime.fromisoformat(text))
     return slot.partition(" ")[2] if sys.stdout.isatty() else slot
 
 
 def _plans_of(cycle: dict[str, Any]) -> list[dict[str, Any]]:
-    """Read the plans of a cycle that made any."""
     if not cycle.get("decide", {}).get("plans"):
         return []
     try:

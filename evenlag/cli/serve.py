@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from evenlag.cli import option_types
 from evenlag.cli.console import console
 from evenlag.cli.export import write_atomically
-from evenlag.cli.option_types import option
+from evenlag.cli.option_types import option, whole
 from evenlag.cli.options import ConfigOption, LakeOption
 from evenlag.context import find_policy, lake_root
 from evenlag.errors import NotFoundError, UsageError
@@ -27,30 +27,23 @@ _MAX_PORT: Final = 65_535
 _MOST_GROUPS: Final = 1_000_000
 _FOR_EVERYBODY: Final = 0o644
 
+_MAX_GROUPS_HELP: Final = (
+    "Groups of a cluster that have metrics of their own: unknown lags first.  [default: 1000]"
+)
 MaxGroupsOption = Annotated[
-    int | None,
-    option(
-        "--max-groups",
-        "COUNT",
-        "Groups of a cluster that have metrics of their own: unknown lags first.  [default: 1000]",
-        option_types.whole(0, _MOST_GROUPS),
-    ),
+    int | None, option("--max-groups", "COUNT", _MAX_GROUPS_HELP, whole(0, _MOST_GROUPS))
 ]
+_HOST_HELP: Final = (
+    f"Address to listen on; one of another machine's needs a token in ${TOKEN_VARIABLE}, or in the file that "
+    f"${TOKEN_FILE_VARIABLE} names."
+)
 
 
 def serve(
     *,
-    host: Annotated[
-        str,
-        option(
-            "--host",
-            "HOST",
-            f"Address to listen on; one of another machine's needs a token in ${TOKEN_VARIABLE}, or in "
-            f"the file that ${TOKEN_FILE_VARIABLE} names.",
-        ),
-    ] = "127.0.0.1",
+    host: Annotated[str, option("--host", "HOST", _HOST_HELP)] = "127.0.0.1",
     port: Annotated[
-        int, option("--port", "PORT", "Port to listen on; 0: any free one.", option_types.whole(0, _MAX_PORT))
+        int, option("--port", "PORT", "Port to listen on; 0: any free one.", whole(0, _MAX_PORT))
     ] = 8760,
     max_groups: MaxGroupsOption = None,
     config: ConfigOption = None,
@@ -67,9 +60,6 @@ def serve(
             f"{TOKEN_VARIABLE}, or into a file that {TOKEN_FILE_VARIABLE} names, or leave --host out"
         )
 
-    def sources() -> dict[str, ReportSource]:
-        return _sources(lake, config)
-
     # A mistake in the policy is reported now, not to the first reader.
     found = _known_sources(lake, config)
     opened = listen(host, port)
@@ -77,8 +67,8 @@ def serve(
     address = f"http://{shown}:{opened.getsockname()[1]}/"
     out = console()
     noun = "cluster" if len(found) == 1 else "clusters"
-    out.print(f"{address}  ({len(found)} {noun}; Ctrl-C ends it)", soft_wrap=True, markup=False)
-    app = make_app(sources, token=token, hosts=[host], max_groups=_limit(max_groups))
+    out.print(f"{address}  ({len(found)} {noun}; Ctrl-C ends it)", soft_wrap=True)
+    app = make_app(partial(_sources, lake, config), token=token, hosts=[host], max_groups=_limit(max_groups))
     run_server(app, opened)
 
 
@@ -125,7 +115,6 @@ def _limit(max_groups: int | None) -> int:
 
 
 def _known_sources(lake: str | None, config: Path | None) -> dict[str, ReportSource]:
-    """As :func:`_sources`, for a command that has nothing to show without a cluster."""
     found = _sources(lake, config)
     if not found:
         root = lake_root(lake, config)
@@ -149,7 +138,6 @@ def _sources(lake: str | None, config: Path | None) -> dict[str, ReportSource]:
 
 
 def _token() -> str | None:
-    """The token that requests need; None if none is set."""
     from evenlag.policy.secrets import SecretRef
 
     file = os.environ.get(TOKEN_FILE_VARIABLE)

@@ -22,7 +22,7 @@ from evenlag.lag.group_lag import counted_rows, measure_lag
 from evenlag.planning.eligibility import planning_blocker, summarize_groups
 from evenlag.planning.group_batch import GroupBatch, build_batch
 from evenlag.planning.group_planner import GroupPlan, build_group, plan_group
-from evenlag.queries.lag import group_rows, member_rows
+from evenlag.queries.lag import group_rows, member_rows, partition_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -137,24 +137,6 @@ def _from_plan(plan: GroupPlan, assignor: str) -> PlanPreview:
 
 
 _RATES: Final = ("arrival_rate_records_per_s", "consume_rate_records_per_s")
-_PARTITION_COLUMNS: Final = (
-    "topic",
-    "partition",
-    "owner_member_id",
-    "status",
-    "lag_records",
-    "lag_bound",
-    "committed_offset",
-    "end_offset",
-    *_RATES,
-    "time_lag_ms",
-    "time_lag_at_least_ms",
-    "drain_time_ms",
-    "stalled",
-    "commit_problem",
-    "subscription_problem",
-    "owner_problem",
-)
 _GROUP_COLUMNS: Final = ("group_state", "group_type", "protocol_type", "assignor")
 _MEMBER_COLUMNS: Final = ("group_instance_id", "client_id", "client_host")
 
@@ -191,8 +173,7 @@ def describe_group(snapshot: LiveSnapshot, group_id: str, preview: PlanPreview) 
             | {name: member.get(name) for name in _MEMBER_COLUMNS}
             | {"planned_partitions": planned[0], "planned_lag_records": planned[1]}
         )
-    order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
-    partitions = only.lag.sort_by(order).select(_PARTITION_COLUMNS).to_pylist()
+    partitions = partition_rows(only.lag)
     for row in partitions:
         row["planned_owner_member_id"] = (preview.owners or {}).get((row["topic"], row["partition"]))
     (head,) = list_groups(only)

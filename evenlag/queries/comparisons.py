@@ -23,37 +23,13 @@ OBSERVED: Final = "observed"
 OBSERVED_SHOWN: Final = "as it ran (replayed)"
 MEASURED_SHOWN: Final = "as it ran (measured)"
 _COLUMNS: Final = (
-    "day",
-    "group_id",
-    "policy",
-    "settings",
-    "reason",
-    "mean_lag_records",
-    "max_lag_records",
-    "p95_time_lag_ms",
-    "max_time_lag_ms",
-    "drain_time_ms",
-    "moves",
-    "takeover_moves",
-    "rebalances",
-    "num_observed_capacities",
-    "num_assumed_capacities",
-    "median_error",
-    "p95_error",
-    "median_error_records",
-    "p95_error_records",
-    "num_error_snapshots",
-    "period_end",
-    "num_unknown_ages",
-    "unknown_share",
-    "num_unknown_partitions",
-    "measured_mean_lag_records",
-    "measured_max_lag_records",
-    "measured_max_time_lag_ms",
-    "measured_unknown_share",
-    "num_unknown_lags",
-    "num_unknown_time_lags",
-)
+    "day", "group_id", "policy", "settings", "reason", "mean_lag_records", "max_lag_records",
+    "p95_time_lag_ms", "max_time_lag_ms", "drain_time_ms", "moves", "takeover_moves", "rebalances",
+    "num_observed_capacities", "num_assumed_capacities", "median_error", "p95_error", "median_error_records",
+    "p95_error_records", "num_error_snapshots", "period_end", "num_unknown_ages", "unknown_share",
+    "num_unknown_partitions", "measured_mean_lag_records", "measured_max_lag_records",
+    "measured_max_time_lag_ms", "measured_unknown_share", "num_unknown_lags", "num_unknown_time_lags",
+)  # fmt: skip
 # (day, group id, policy) → sum and number of the gaps of its snapshots.
 OptimalityGaps: TypeAlias = "dict[tuple[date, str, str], tuple[float, int]]"
 
@@ -77,11 +53,7 @@ def read_replays(
     group: str | None,
     is_continuous: bool = False,
 ) -> list[dict[str, Any]]:
-    """Read the replays of days, or of the periods that begin on them, without their time series.
-
-    Returns one row per day, group and policy.
-    since, until: First and last day; default: all.
-    """
+    """Read the replays of days, or of the periods that begin on them, by day, group and policy."""
     from evenlag.lake.tables import CONTINUOUS_REPLAYS, REPLAYS
 
     table = CONTINUOUS_REPLAYS if is_continuous else REPLAYS
@@ -94,11 +66,7 @@ def read_replays(
 def read_optimality_gaps(
     reader: LakeReader, cluster: str, *, since: date | None, until: date | None, group: str | None
 ) -> OptimalityGaps:
-    """Read how far the most loaded member is above the lower bound, by the lag of each snapshot.
-
-    Returns sum and number of the gaps, by day, group id and policy.
-    since, until: First and last day; default: all.
-    """
+    """Read how far the most loaded member is above the lower bound, by the lag of each snapshot."""
     from evenlag.lake.tables import COMPARISONS
 
     keys = ["day", "group_id", "policy"]
@@ -132,20 +100,14 @@ def _filters(cluster: str, since: date | None, until: date | None, group: str | 
 def sum_up(
     replays: Sequence[dict[str, Any]], gaps: OptimalityGaps, by: str, *, is_continuous: bool = False
 ) -> list[dict[str, Any]]:
-    """Aggregate replays by policy.
+    """Aggregate replays by policy, the best first (`is_best`: several if they are equal).
 
     Only group-days that all policies have count, so that all policies are compared on the same data. A
     group-day with a partition whose lag was never known is a lower bound: it counts only if all are.
 
-    Returns one row per policy, the best first: ``policy, is_best`` (several if they are equal),
-    ``group_days``, ``best_in`` (group-days on which no other policy is better), ``mean_lag_records`` (of a
-    group), ``max_lag_records, p95_time_lag_ms`` (mean over group-days), ``max_time_lag_ms, drain_time_ms``
-    (median over group-days; a group-day that did not drain counts as infinite; None: the median did not
-    drain), ``not_drained`` (group-days), ``moves, takeover_moves, rebalances, optimality_gap`` (mean over
-    their snapshots), ``unknown_share``, ``unknown_ages`` and ``unknown_partitions`` (data missing from
-    these numbers, see the table ``replays``), and for `observed` also ``measured_*``, measured without a
-    model.
-    is_continuous: Whether a replay covers all days up to the end of its period.
+    The 95th percentile is the mean over group-days, the time to drain their median (None: the median did not
+    drain). ``unknown_*`` is data missing from these numbers, see the table ``replays``; ``measured_*``, of
+    `observed` only, are without the model. A continuous replay covers all days up to the end of its period.
     """
     whole, policies = _counted_cells(replays)
     best_in: dict[str, int] = defaultdict(int)
@@ -165,8 +127,7 @@ def sum_up(
 def count_left_out(replays: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Count the group-days that :func:`sum_up` leaves out.
 
-    Returns ``left_out``: a policy has no replay of them; ``partly_known``: the lag of a partition was never
-    known.
+    ``left_out``: a policy has no replay of them; ``partly_known``: the lag of a partition was never known.
     """
     whole = len(_whole_cells(replays)[0])
     return {
@@ -175,9 +136,7 @@ def count_left_out(replays: Sequence[dict[str, Any]]) -> dict[str, int]:
     }
 
 
-def _counted_cells(
-    replays: Sequence[dict[str, Any]],
-) -> tuple[list[dict[str, dict[str, Any]]], set[str]]:
+def _counted_cells(replays: Sequence[dict[str, Any]]) -> tuple[list[dict[str, dict[str, Any]]], set[str]]:
     """The whole cells without a partition of unknown lag; all of them if each has one."""
     whole, policies = _whole_cells(replays)
     return [cell for cell in whole if not any(map(_is_partly_known, cell.values()))] or whole, policies
@@ -187,9 +146,7 @@ def _is_partly_known(row: dict[str, Any]) -> bool:
     return bool(row["num_unknown_partitions"])
 
 
-def _whole_cells(
-    replays: Sequence[dict[str, Any]],
-) -> tuple[list[dict[str, dict[str, Any]]], set[str]]:
+def _whole_cells(replays: Sequence[dict[str, Any]]) -> tuple[list[dict[str, dict[str, Any]]], set[str]]:
     """Replays by policy, of each group-day that all policies have; and the policies."""
     cells: dict[tuple[date, str], dict[str, dict[str, Any]]] = defaultdict(dict)
     for row in replays:
@@ -260,11 +217,8 @@ def _mean(values: list[float]) -> float | None:
 def model_row(replays: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     """Summarize the error of the model: the replay of the real assignment against the measured lag.
 
-    Returns ``group_days``; ``median_error`` and ``p95_error`` of a group in a snapshot with lag, as a share
-    of the measured lag, and ``median_error_records`` and ``p95_error_records``, medians over group-days;
-    ``error_snapshots``, the number of these snapshots (None: of some group-days all snapshots count);
-    ``observed_capacities`` and ``assumed_capacities``, numbers of members by the source of their capacity.
-    None without replays. Group-days count as in :func:`sum_up`.
+    Errors are medians over group-days, which count as in :func:`sum_up`; ``error_snapshots`` is the number of
+    snapshots with lag (None: of some group-days all snapshots count).
     """
     found = [row for row in replays if row["policy"] == OBSERVED and row["median_error"] is not None]
     if not found:
@@ -301,10 +255,7 @@ def model_error_text(model: Mapping[str, Any]) -> str:
 
 
 def not_compared(replays: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """List the groups that could not be replayed.
-
-    Returns ``group_id, policy, reason, days`` (number of days), sorted.
-    """
+    """List the groups that could not be replayed, with the number of days."""
     days: dict[tuple[str, str, str], int] = defaultdict(int)
     for row in replays:
         if row["reason"] is not None:

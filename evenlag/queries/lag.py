@@ -7,11 +7,13 @@ no lower bound: it is None as soon as one partition is unknown.
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagBound
 from evenlag.lag.group_lag import GroupLag, counted_rows, is_inexact, measure_lag
+from evenlag.lake.snapshot_ids import slot_day
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -34,20 +36,18 @@ _MAX_SHOWN: Final = 3
 # What the reasons of `evenlag.kafka.member_protocol` begin with; queries know no brokers.
 _NO_LAG: Final = ("not a consumer group", "not measured")
 _FACTS: Final = ("commit_problem", "subscription_problem", "owner_problem")
+_PARTITION_COLUMNS: Final = (
+    "topic", "partition", "owner_member_id", "status", "lag_records", "lag_bound", "committed_offset",
+    "end_offset", "arrival_rate_records_per_s", "consume_rate_records_per_s", "time_lag_ms",
+    "time_lag_at_least_ms", "drain_time_ms", "stalled", *_FACTS,
+)  # fmt: skip
 CLIENT_COLUMNS: Final = ("member_id", "group_instance_id", "client_id")
 
 
 def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
-    """Aggregate lag by group.
+    """Aggregate lag and members of one snapshot by group: by lag, largest first, groups without any lag last.
 
-    Returns all groups of either table, by lag, largest first, groups without any known lag last:
-    ``group_id, num_members, num_partitions, num_unknown_partitions, lag_records, lag_bound,
-    max_member_lag_records, lag_skew, unevenness, time_lag_ms, time_lag_at_least_ms, num_unknown_time_lags,
-    num_not_subscribed_partitions, not_subscribed_lag_records, commit_problem, subscription_problem,
-    owner_problem, statuses`` (number of partitions by lag status). See
-    :class:`~evenlag.lag.group_lag.GroupLag`.
-    lag: Rows of ``lag`` of one snapshot, with :data:`~evenlag.lag.group_lag.LAG_COLUMNS`.
-    members: Rows of ``members`` of the same snapshot, with :data:`MEMBER_COLUMNS`.
+    See :class:`~evenlag.lag.group_lag.GroupLag` for the columns; ``statuses`` are numbers of partitions.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -99,11 +99,8 @@ def _group_row(lag: GroupLag, described: Mapping[str, Any]) -> dict[str, Any]:
 def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     """Aggregate lag by member of one group, without the partitions that the group has left.
 
-    Returns ``member_id`` (None: partitions without a known owner), ``num_partitions,
-    num_unknown_partitions, lag_records, lag_bound``; by lag, largest first, members without any known lag
-    last. A live member without partitions has a lag of 0, or None where it may own some of those without a
-    known owner.
-    members: Rows of ``members`` of the same snapshot and group: ``member_id``.
+    A row without a member id is of the partitions without a known owner. A live member without partitions has
+    a lag of 0, or None where it may own some of those.
     """
     import pyarrow.compute as pc
 
@@ -114,24 +111,31 @@ def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     owned = {row["owner_member_id"]: row for row in sums.to_pylist()}
     nobody = owned.get(None, {"inexact_sum": 0, "owner_problem_count": 0})
     idle = None if nobody["inexact_sum"] or nobody["owner_problem_count"] else 0
+    without = {"count_all": 0, "inexact_sum": 0, "lag_records_sum": idle, "lag_bound_max": None}
     shown = {name for name in members["member_id"].to_pylist() if name is not None} | owned.keys()
     found = [
         {
             "member_id": name,
-            "num_partitions": owned[name]["count_all"] if name in owned else 0,
-            "num_unknown_partitions": owned[name]["inexact_sum"] if name in owned else 0,
-            "lag_records": owned[name]["lag_records_sum"] if name in owned else idle,
+            "num_partitions": own["count_all"],
+            "num_unknown_partitions": own["inexact_sum"],
+            "lag_records": own["lag_records_sum"],
             # Only an unknown part makes a sum a lower bound.
-            "lag_bound": (LagBound.LOWER if owned[name]["inexact_sum"] else owned[name]["lag_bound_max"])
-            if name in owned
-            else None,
+            "lag_bound": LagBound.LOWER if own["inexact_sum"] else own["lag_bound_max"],
         }
         for name in shown
+        for own in [owned.get(name, without)]
     ]
     return sorted(
         found,
         key=lambda row: (row["lag_records"] is None, -(row["lag_records"] or 0), row["member_id"] or ""),
     )
+
+
+def partition_rows(lag: pa.Table) -> list[dict[str, Any]]:
+    """Return the partitions of one group, by lag, largest first."""
+    order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
+    rows: list[dict[str, Any]] = lag.sort_by(order).select(_PARTITION_COLUMNS).to_pylist()
+    return rows
 
 
 def unknown_facts(row: Mapping[str, Any]) -> str:
@@ -183,37 +187,24 @@ def owner_text(row: Mapping[str, Any]) -> str:
 
 
 def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
-    """Sum the lag of a cycle's snapshot.
+    """Sum the lag of a cycle's snapshot; None where it cannot be read, or no partition's lag is known.
 
-    Returns ``lag_records`` and ``num_unknown_partitions``; None when they cannot be read. The sum is None
-    when no partition's lag is known.
-    cycle: ``cluster``, ``lake`` and the summary ``observe``, as ``evenlag run --json`` has them.
+    `cycle` is what ``evenlag run --json`` answers.
     """
     from evenlag.errors import LakeError
     from evenlag.lake.reader import LakeReader
-    from evenlag.lake.snapshot_ids import slot_day
     from evenlag.lake.tables import LAG
 
     snapshot_id = cycle.get("observe", {}).get("snapshot_id")
-    if snapshot_id is None:
-        return {"lag_records": None, "num_unknown_partitions": None}
-    filters: list[Filter] = [("cluster", "=", cycle["cluster"]), ("day", "=", slot_day(snapshot_id))]
-    filters.append(("snapshot_id", "=", snapshot_id))
-    try:
-        lag = LakeReader(cycle["lake"]).read(
-            LAG, columns=["status", "lag_records", "lag_bound"], filters=filters
-        )
-    except LakeError:
-        return {"lag_records": None, "num_unknown_partitions": None}
-    return sum_lag(lag)
+    if snapshot_id is not None:
+        filters = _of_snapshot(cycle["cluster"], snapshot_id)
+        with suppress(LakeError):
+            return sum_lag(LakeReader(cycle["lake"]).read(LAG, columns=SUM_COLUMNS, filters=filters))
+    return {"lag_records": None, "num_unknown_partitions": None}
 
 
 def sum_lag(lag: pa.Table) -> dict[str, Any]:
-    """Sum the lag of all groups of a snapshot.
-
-    Returns ``lag_records`` and ``num_unknown_partitions``, as :func:`total_lag` returns them.
-    lag: Rows of ``lag``, with :data:`SUM_COLUMNS`.
-    """
+    """Sum the lag of all groups of a snapshot, of which `lag` has :data:`SUM_COLUMNS`."""
     import pyarrow.compute as pc
 
     counted = counted_rows(lag)
@@ -223,11 +214,7 @@ def sum_lag(lag: pa.Table) -> dict[str, Any]:
 
 
 def client_names(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the name of each member's client.
-
-    Returns instance id, or else client id, by member id; empty text where neither is known.
-    members: Rows with :data:`CLIENT_COLUMNS`; a row without a member id is ignored.
-    """
+    """Return instance id, or else client id, by member id; an empty text where neither is known."""
     return {
         row["member_id"]: row["group_instance_id"] or row["client_id"] or ""
         for row in members
@@ -238,21 +225,16 @@ def client_names(members: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def read_group_members(
     reader: LakeReader, cluster: str, snapshot_id: str, group_id: str
 ) -> list[dict[str, Any]]:
-    """Read the members of a group in one snapshot.
-
-    Returns rows with :data:`CLIENT_COLUMNS`; none if the snapshot is not, or no longer, in the lake.
-    """
-    from evenlag.lake.snapshot_ids import slot_day
+    """Read the members of a group; none if the snapshot is not, or no longer, in the lake."""
     from evenlag.lake.tables import MEMBERS
 
-    wanted: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", "=", slot_day(snapshot_id)),
-        ("snapshot_id", "=", snapshot_id),
-        ("group_id", "=", group_id),
-    ]
+    wanted: list[Filter] = [*_of_snapshot(cluster, snapshot_id), ("group_id", "=", group_id)]
     rows: list[dict[str, Any]] = reader.read(MEMBERS, columns=CLIENT_COLUMNS, filters=wanted).to_pylist()
     return rows
+
+
+def _of_snapshot(cluster: str, snapshot_id: str) -> list[Filter]:
+    return [("cluster", "=", cluster), ("day", "=", slot_day(snapshot_id)), ("snapshot_id", "=", snapshot_id)]
 
 
 def drain_times(lag: pa.Table, key: str) -> dict[str, float | None]:

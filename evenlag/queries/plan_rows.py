@@ -35,16 +35,13 @@ def plan_rows(
     until: datetime | None = None,
     events: Sequence[dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Read plans with their status, newest first.
+    """Read plans with their status, newest first: their rows of ``plans`` without the payload, and more.
 
-    Returns one row per plan: its row of ``plans`` without payload, ``status`` and ``reason`` (of its last
-    event; for a plan that waits for approval, the state of the request), ``answer_by``, ``decided_by`` (the
-    user who approved or rejected it, and the channel; None if no user did, or it is not recorded), and
-    ``max_member_lag_records`` before, predicted and actual (None until an outcome is known). With
-    ``num_unknown_lags`` (of ``num_partitions``) above 0 the first two are lower bounds, with
-    ``num_unknown_partitions_actual`` (of ``num_partitions_actual``) the third.
-    group, plan_prefix, snapshot_id: Filters: a group id, the start of a plan id, a snapshot id. Of several
-        plans with this start only the newest is found, and those of the 31 days before it.
+    ``reason`` is that of the last event, or the state of the request of a plan that waits for approval. The
+    lag before and predicted is a lower bound with ``num_unknown_lags`` above 0, the actual one with
+    ``num_unknown_partitions_actual``; ``decided_by`` is None if no user answered, or it is not recorded.
+
+    plan_prefix: Of several plans with this start only the newest is found, and those of the 31 days before.
     days: Number of days before that of the newest snapshot to read; default: all.
     until: Return plans as they were at this moment.
     events: Plan events until then; read from the lake if not given.
@@ -104,10 +101,9 @@ def plan_rows(
 def groups_without_plan(
     reader: LakeReader, cluster: str, *, group: str | None = None
 ) -> list[dict[str, Any]]:
-    """Read why groups got no plan from the newest snapshot that was planned.
+    """Read why groups got no plan from the newest snapshot that was planned, by group id.
 
-    Returns ``group_id, policy_mode, decision, reason, slot``, by group id. Groups whose assignment needs no
-    change are left out.
+    Groups whose assignment needs no change are left out.
     """
     import pyarrow.compute as pc
 
@@ -133,33 +129,19 @@ def groups_without_plan(
 
 
 def no_plan_reason(decided: Mapping[str, Any]) -> str:
-    """Return why a cycle made no plan.
-
-    Returns the quality checks that stopped planning, else that no group needs a change.
-    """
+    """Return why a cycle made no plan: a failed quality check, or no group needs a change."""
     if stopped := decided.get("stopped"):
         return f"nothing is planned, because the snapshot failed quality checks: {stopped}."
     return "nothing to change in the groups that are planned."
 
 
 def last_events(events: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Select the event that determines the status of each plan.
-
-    Returns event by plan id: the last one by :func:`event_order`.
-    """
-    last: dict[str, dict[str, Any]] = {}
-    for event in events:
-        known = last.get(event["plan_id"])
-        if known is None or event_order(event) >= event_order(known):
-            last[event["plan_id"]] = event
-    return last
+    """Select the event that determines the status of each plan: the last one by :func:`event_order`."""
+    return {event["plan_id"]: event for event in sorted(events, key=event_order)}
 
 
 def event_order(event: dict[str, Any]) -> int:
-    """Return the position of an event in the life of a plan.
-
-    Returns see :data:`evenlag.enums.EVENT_RANK`; -1 for an unknown event.
-    """
+    """Return the position of an event in the life of a plan; -1 for an unknown event."""
     return EVENT_RANK.get(event["event"], -1)
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from evenlag.cli.console import console, print_error, print_json, shown_progress
 from evenlag.cli.export import export_rows
-from evenlag.cli.tables.layout import Table
+from evenlag.cli.layout import Table
 from evenlag.consumer import events
 from evenlag.html import markup
 from evenlag.logging_setup import JsonFormatter, TextFormatter, log_fields, named_logger

@@ -48,8 +48,8 @@ MUTATIONS: Final = (
         "a plan's first event decides on its status",
         ORDER,
         _PLAN_ROWS,
-        "event_order(event) >= event_order(known)",
-        "event_order(event) < event_order(known)",
+        "sorted(events, key=event_order)",
+        "sorted(events, key=event_order, reverse=True)",
     ),
     Mutation(
         "plans are listed oldest first",
@@ -82,7 +82,7 @@ MUTATIONS: Final = (
     Mutation(
         "the lag of a move is its partition's number",
         JOIN,
-        "evenlag/cli/tables/plan_tables.py",
+        _PLANS,
         'number(move["lag_records"])',
         'number(move["partition"])',
     ),
@@ -111,7 +111,7 @@ MUTATIONS: Final = (
     Mutation(
         "the time to drain is shown as the time lag",
         JOIN,
-        "evenlag/cli/tables/lag.py",
+        _LAG,
         'duration(row["drain_time_ms"])',
         'duration(row["time_lag_ms"])',
     ),
@@ -170,7 +170,7 @@ MUTATIONS: Final = (
         "the table of each group has all groups",
         FILTER,
         "evenlag/cli/compare.py",
-        'own = [row for row in replays if group is None or row["group_id"] == group]',
+        'own = [row for row in replays if chosen is None or row["group_id"] == chosen]',
         "own = list(replays)",
     ),
     Mutation(

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from evenlag.audit.differences import diff
 from evenlag.audit.owners import group_around, owners_at
 from evenlag.audit.period import require_snapshots
+from evenlag.cli.audit import diff_table, owner_table
 from evenlag.cli.console import console
-from evenlag.cli.tables.audit import diff_table, owner_table
 from evenlag.errors import NotFoundError
 from tests.support.lakes.audit_lake import Seen, at, period_of, snapshot_id
 

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from evenlag.cli.app import app
-from evenlag.cli.demo import DemoProtocol
 from evenlag.enums import ResetPolicy
 from evenlag.errors import JobError
 from evenlag.queries.comparisons import By
@@ -121,7 +120,7 @@ _VALID: Final[dict[str, tuple[str, ...]]] = {
     "bootstrap_servers": ("127.0.0.1:1",),
     "only": ("lake", "check"),
     "by": tuple(By),
-    "protocol": tuple(DemoProtocol),
+    "protocol": ("classic", "consumer"),
     "reset_policy": tuple(ResetPolicy),
 }
 
@@ -135,7 +134,7 @@ REPLACED: Final = (
     "evenlag.publishing.publish.publish_hints",
     "evenlag.publishing.approvals.record_answer",
     "evenlag.cli.demo.become_module",
-    "evenlag.cli.live_lag.show_live_lag",
+    "evenlag.cli.lag.show_live_lag",
     "evenlag.overview.server.listen",
 )
 

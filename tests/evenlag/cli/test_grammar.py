@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from evenlag.cli.app import app
 from evenlag.cli.console import console, print_json
 from evenlag.cli.grammar import use_grammar
+from evenlag.cli.layout import Table
 from evenlag.cli.options import JsonOption  # noqa: TC001  # Typer reads the annotation
-from evenlag.cli.tables.layout import Table
 from tests.support.each import for_each
 
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ def test_erase_needs_one_name_a_policy_and_a_yes(evenlag: Evenlag, tmp_path: Pat
         assert answer.exit_code == 2
         assert "name one of --group and --member" in answer.stderr
     answer = evenlag("lake", "erase", "--group", "", "--yes")
-    assert (answer.exit_code, "an empty name" in answer.stderr) == (2, True)
+    assert (answer.exit_code, "must not be empty" in answer.stderr) == (2, True)
     answer = evenlag("lake", "erase", "--group", "g", "--yes")
     assert "name the file with --config" in answer.stderr
     policy = tmp_path / "policy.yaml"

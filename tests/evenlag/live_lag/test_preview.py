@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from evenlag.cli.live_lag import View, group_view, groups_view
+from evenlag.cli.lag import View, group_view, groups_view
 from evenlag.kafka.arrow_rows import Problem
 from evenlag.lag.formula import count_lag
 from evenlag.lag.partitions import join_partitions

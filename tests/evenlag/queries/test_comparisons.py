@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evenlag.cli.compare import notes, policies_table
 from evenlag.cli.console import console
-from evenlag.cli.tables.comparison import notes, policies_table
 from evenlag.queries.comparisons import OptimalityGaps, count_left_out, not_compared, sum_up
 
 if TYPE_CHECKING:

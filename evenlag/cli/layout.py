@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from evenlag.formatting import number
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
     from rich.segment import Segment
 
+# Digits of a plan's id in a table.
+SHORT_ID: Final = 12
 # Headings of columns that identify a row in any table.
 KEYS: Final = frozenset({"group", "plan", "member", "topic", "topic id", "partition", "cluster", "table"})
 # A longer word of a text may be broken.
@@ -148,9 +151,6 @@ class Table:
         if self.caption:
             yield Text(printable_lines(self.caption), style="table.caption")
 
-    def _is_key(self, place: int) -> bool:
-        return self.columns[place] in self._keys
-
     def _widest(self, place: int) -> int:
         return max((cell_len(cells[place].plain) for cells, _ in self._rows), default=0)
 
@@ -161,7 +161,7 @@ class Table:
         heading = max((cell_len(word) for word in self.columns[place].split()), default=0)
         if self.columns[place] in self._right:
             return max(heading, self._widest(place))
-        if self._is_key(place):
+        if self.columns[place] in self._keys:
             return max(heading, min(_MOST_KEY, self._widest(place)))
         words = [word for cells, _ in self._rows for word in cells[place].plain.split()]
         return max(heading, min(_MOST_WORD, max(map(cell_len, words), default=0)))
@@ -188,14 +188,31 @@ def filled_table(
     keys: Iterable[str] = (),
     optional: Sequence[str] = (),
     caption: str = "",
+    limit: int | None = None,
 ) -> Table:
-    """Return a table with a row for each of the rows; see :class:`Table`."""
+    """Return a table with a row for each of the rows, at most `limit`; see :class:`Table`."""
+    listed = list(rows)
+    caption = left_out(caption, len(listed), limit)
     right = [column.heading for column in columns if column.is_number]
     headings = [column.heading for column in columns]
     shown = Table(title, headings, right=right, keys=keys, optional=optional, caption=caption)
-    for row in rows:
+    for row in listed[:limit]:
         shown.add_row(*(column.cell(row) for column in columns))
     return shown
+
+
+def left_out(text: str, count: int, limit: int | None) -> str:
+    """Return a caption with the number of rows that a limit leaves out, if it leaves out any."""
+    more = f"{count - limit} more: --limit {count}" if limit is not None and count > limit else ""
+    return "; ".join(filter(None, (text, more)))
+
+
+# Columns of many tables, by the names that the rows have in the lake.
+GROUP: Final = Column("group", lambda row: row["group_id"])
+TOPIC: Final = Column("topic", lambda row: row["topic"])
+PARTITION: Final = numbers("partition", lambda row: number(row["partition"]))
+NUM_MEMBERS: Final = numbers("members", lambda row: number(row["num_members"]))
+NUM_PARTITIONS: Final = numbers("partitions", lambda row: number(row["num_partitions"]))
 
 
 def _text(cell: str | Text) -> Text:
@@ -206,7 +223,6 @@ def _text(cell: str | Text) -> Text:
 
 
 def _as_wide(console: Console, options: ConsoleOptions, made: RichTable, width: int) -> Iterator[Segment]:
-    """Render a table in a width of its own."""
     return iter(console.render(made, options.update(width=width, max_width=width)))
 
 

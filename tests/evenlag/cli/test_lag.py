@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evenlag.cli.tables.lag import left_out_groups_text
+from evenlag.cli.lag import left_out_groups_text
 
 
 def group(name: str, lag: int | None, num_unknown: int = 0) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evenlag.cli.tables.plan_tables import gate_values
+from evenlag.cli.plans import gate_values
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from evenlag.cli.tables.layout import Table, wide_tables
+from evenlag.cli.layout import Table, wide_tables
 
 NUMBERS = ("1,234,567", "≥ 2,469,134", "12.34", "4 min 10 s")
 GROUP = "payments-eu-west-1.a-rather-long-group-name"

@@ -1,1 +1,0 @@
-"""Tables of the command: their layout on a terminal of any width, and those of one command's answers."""
