@@ -194,9 +194,10 @@ def _prepare(record: logging.LogRecord) -> bool:
 
 
 def _escape(record: logging.LogRecord) -> bool:
-    record.msg, record.args = log_text(record.getMessage()), None
+    # Secrets first: the indent of lines would change one that has several.
+    record.msg, record.args = log_text(redact(record.getMessage())), None
     if record.exc_info and not record.exc_text:
-        record.exc_text = log_text(logging.Formatter().formatException(record.exc_info))
+        record.exc_text = log_text(redact(logging.Formatter().formatException(record.exc_info)))
     return True
 
 

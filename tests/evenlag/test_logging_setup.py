@@ -17,6 +17,7 @@ from evenlag.logging_setup import (
     JsonFormatter,
     TextFormatter,
     log_fields,
+    named_logger,
     present_fields,
     set_up_logging,
 )
@@ -128,6 +129,17 @@ def test_a_form_that_does_not_exist_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("EVENLAG_LOG_FORMAT", "xml")
     with pytest.raises(PolicyError, match="EVENLAG_LOG_FORMAT is 'xml': give text or json"):
         set_up_logging()
+
+
+def test_a_secret_of_several_lines_is_masked_by_every_handler(caplog: pytest.LogCaptureFixture) -> None:
+    secret = "-----BEGIN KEY-----\nabcdef\n-----END KEY-----"
+    remember_secret(secret)
+    error = ValueError(f"cannot load {secret}")
+    named_logger("evenlag.several_lines").error("refused: %s", secret, exc_info=error)
+    (record,) = caplog.records
+    assert record.getMessage() == "refused: ***"
+    assert "cannot load ***" in caplog.text
+    assert "abcdef" not in caplog.text
 
 
 def test_whoever_hides_secrets_too_is_told_each_once(tmp_path: Path) -> None:
