@@ -14,6 +14,7 @@ __all__ = [
     "HintFormatError",
     "HintMismatchError",
     "HintSignatureError",
+    "HintVersionError",
     "InvalidAssignmentError",
     "ProblemError",
     "SubscriptionsDifferError",
@@ -54,9 +55,25 @@ class HintError(AssignorError):
 
 
 class HintFormatError(HintError):
-    """Raised when bytes are no hint, or one of a version that is not understood."""
+    """Raised when bytes are no hint, or one of a format that is not understood."""
 
     reason = "MALFORMED"
+
+
+class HintVersionError(HintFormatError):
+    """Raised when a hint has a newer format: its payload is not understood, its envelope is.
+
+    Attributes
+    ----------
+    plan_id, sequence, issued_at_ms
+        As those of a hint, by which it replaces older ones.
+    """
+
+    reason = "NEWER_FORMAT"
+
+    def __init__(self, plan_id: str, sequence: int, issued_at_ms: int) -> None:
+        super().__init__("the hint has a newer format than this reader knows")
+        self.plan_id, self.sequence, self.issued_at_ms = plan_id, sequence, issued_at_ms
 
 
 class HintSignatureError(HintError):

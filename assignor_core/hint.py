@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from assignor_core.errors import HintFormatError
+from assignor_core.errors import HintFormatError, HintVersionError
 from assignor_core.partition_spans import PartitionSpans
 from assignor_core.record import (
     MAX_PARTITIONS_IN_ALL,
@@ -344,7 +344,10 @@ def decode_hint(
     Raises
     ------
     HintFormatError
-        If the bytes are no hint of this version.
+        If the bytes are no hint.
+    HintVersionError
+        If it has a newer format: it replaces older hints, and cannot be followed. It is signed by who may
+        sign; its cluster is not known.
     HintSignatureError
         If a key is given and the signature is missing or does not hold.
     HintForeignError
@@ -352,11 +355,13 @@ def decode_hint(
     """
     first, payload_bytes = split_value(value)
     head, signature = read_envelope(first, _ENVELOPE_FIELDS)
-    check_number(head["version"], "envelope's version", low=ENVELOPE_VERSION, high=ENVELOPE_VERSION)
     for name, number in head.items():
-        check_number(number, f"envelope's {name}", high=MAX_SEQUENCE)
+        low = ENVELOPE_VERSION if name == "version" else 0
+        check_number(number, f"envelope's {name}", low=low, high=MAX_SEQUENCE)
     if group_key is not None:
         check_signature(group_key, head, payload_bytes, signature)
+    if head["version"] > ENVELOPE_VERSION:
+        raise HintVersionError(plan_id(payload_bytes), head["sequence"], head["issued_at_ms"])
     payload = HintPayload.decode(payload_bytes)
     check_payload_is_for(payload, group_id, cluster_id)
     return Hint(

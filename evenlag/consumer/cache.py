@@ -8,17 +8,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from assignor_core.errors import HintError, HintSignatureError
+from assignor_core.errors import HintError, HintSignatureError, HintVersionError
 from assignor_core.hint import Hint, decode_hint
 from assignor_core.loads import Loads, decode_loads
 from evenlag.consumer.events import HintEvent, Reason, named_logger
 from evenlag.consumer.hint_arrays import FlatHint
-from evenlag.consumer.record_marks import HintMarks, LoadsMarks, Verdict
+from evenlag.consumer.record_marks import HintMarks, LoadsMarks, NewerHint, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_R = TypeVar("_R", Hint, Loads)
+_R = TypeVar("_R")
 _log = named_logger(__name__)
 
 
@@ -81,6 +81,8 @@ class HintCache:
         The group.
     cluster_id : str or None
         The cluster that hints must be for; None until the watcher is connected.
+    first_plan_id : str or None
+        The plan that was on the topic when it was first read; None without one.
 
     Raises
     ------
@@ -114,9 +116,11 @@ class HintCache:
         self._loads = LoadsMarks()
         self._topic_id: str | None = None
         self._is_unavailable = False
+        self._is_first_read = True
         self._counts: Counter[Reason] = Counter()
         self._logged: set[tuple[str | None, Reason]] = set()
         self.cluster_id: str | None = None
+        self.first_plan_id: str | None = None
 
     @property
     def view(self) -> HintView:
@@ -142,7 +146,7 @@ class HintCache:
             if self._update(hint=None, flat=None):
                 self.note(Reason.WITHDRAWN, None, "the hint was withdrawn")
             return
-        hint = self._try_decode(lambda: self._decode(value, decode_hint))
+        hint = self._try_decode(lambda: self._decode_hint(value))
         if hint is not None:
             self._offer_hint(hint)
 
@@ -202,7 +206,10 @@ class HintCache:
 
     def mark_ready(self) -> None:
         """Record that the hint topic has been read to its end."""
-        is_back, self._is_unavailable = self._is_unavailable, False
+        hint, is_back = self._view.usable_hint, self._is_unavailable
+        if self._is_first_read and hint is not None:
+            self.first_plan_id = hint.plan_id
+        self._is_first_read = self._is_unavailable = False
         if self._update(is_cold=False) or is_back:
             self.note(Reason.READY, None, "the hint topic was read to its end", again=is_back)
 
@@ -219,6 +226,7 @@ class HintCache:
         """
         gone = {"is_cold": False, "hint": None, "flat": None, "loads": None, "is_stopped": False}
         changed = forget and self._update(**gone)
+        self._is_first_read = self._is_first_read and not forget
         is_first, self._is_unavailable = not self._is_unavailable, True
         self.note(Reason.UNAVAILABLE, None, why, again=changed or is_first)
 
@@ -264,6 +272,12 @@ class HintCache:
             self.note(Reason.UNUSABLE, None, f"{type(error).__name__}: {error}")
         return None
 
+    def _decode_hint(self, value: bytes) -> Hint | NewerHint:
+        try:
+            return self._decode(value, decode_hint)
+        except HintVersionError as error:
+            return NewerHint(error.plan_id, error.sequence, error.issued_at_ms)
+
     def _decode(self, value: bytes, decode: Callable[..., _R]) -> _R:
         for key in self._group_keys[:-1]:
             try:
@@ -273,17 +287,18 @@ class HintCache:
         last = self._group_keys[-1] if self._group_keys else None
         return decode(value, group_id=self.group_id, group_key=last, cluster_id=self.cluster_id)
 
-    def _offer_hint(self, hint: Hint) -> None:
+    def _offer_hint(self, hint: Hint | NewerHint) -> None:
         verdict = self._hints.offer(hint, self._now_ms())
         if verdict is Verdict.FUTURE:
             self.note(Reason.FUTURE, hint.plan_id, "the hint was issued in the future: not used yet")
         elif verdict is Verdict.REPLAYED:
             self.note(Reason.REPLAYED, hint.plan_id, f"sequence {hint.sequence} is not newer")
-        else:
-            newest = self._hints.newest or hint
-            is_other = self._view.hint != newest
-            if is_other and self._update(hint=newest, flat=FlatHint.of(newest.payload)):
-                self.note(Reason.RECEIVED, newest.plan_id, f"sequence {newest.sequence}")
+        elif verdict is Verdict.TAKEN and isinstance(hint, NewerHint):
+            self._update(hint=None, flat=None)
+            self.note(Reason.NEWER_FORMAT, hint.plan_id, f"sequence {hint.sequence}: upgrade this client")
+        elif isinstance(newest := self._hints.newest, Hint) and newest != self._view.hint:
+            self._update(hint=newest, flat=FlatHint.of(newest.payload))
+            self.note(Reason.RECEIVED, newest.plan_id, f"sequence {newest.sequence}")
 
     def _offer_loads(self, loads: Loads) -> None:
         verdict = self._loads.offer(loads, self._now_ms())

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     BAD_SIGNATURE = "BAD_SIGNATURE"
     FOREIGN = "FOREIGN"
     REPLAYED = "REPLAYED"
+    NEWER_FORMAT = "NEWER_FORMAT"
     FUTURE = "FUTURE"
     UNUSABLE = "UNUSABLE"
     LOADS_RECEIVED = "LOADS_RECEIVED"
@@ -52,9 +53,9 @@ class Reason(StrEnum):
 
 IGNORED = frozenset(
     {
-        Reason.MALFORMED, Reason.BAD_SIGNATURE, Reason.FOREIGN, Reason.REPLAYED, Reason.FUTURE,
-        Reason.UNUSABLE, Reason.EXPIRED, Reason.FINGERPRINT, Reason.NO_TOPIC_IDS, Reason.MISMATCH,
-        Reason.MAX_MOVES, Reason.COUNT_SLACK, Reason.INVALID,
+        Reason.MALFORMED, Reason.BAD_SIGNATURE, Reason.FOREIGN, Reason.REPLAYED, Reason.NEWER_FORMAT,
+        Reason.FUTURE, Reason.UNUSABLE, Reason.EXPIRED, Reason.FINGERPRINT, Reason.NO_TOPIC_IDS,
+        Reason.MISMATCH, Reason.MAX_MOVES, Reason.COUNT_SLACK, Reason.INVALID,
     }
 )  # fmt: skip
 """Why a hint that was there was not followed."""

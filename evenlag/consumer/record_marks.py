@@ -25,6 +25,15 @@ class Verdict(Enum):
     FUTURE = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class NewerHint:
+    """A hint in a newer format, which cannot be read: it replaces older hints, and is not followed."""
+
+    plan_id: str
+    sequence: int
+    issued_at_ms: int
+
+
 def is_from_future(time_ms: int, now_ms: int) -> bool:
     """Return whether a record's time is so far ahead that the record is not used yet.
 
@@ -44,13 +53,13 @@ class HintMarks:
     candidate: A hint from the future. It raises no mark until its time comes.
     """
 
-    newest: Hint | None = None
-    candidate: Hint | None = None
+    newest: Hint | NewerHint | None = None
+    candidate: Hint | NewerHint | None = None
     max_sequence: int = -1
     max_issued_at_ms: int = -1
     is_withdrawn: bool = False
 
-    def offer(self, hint: Hint, now_ms: int) -> Verdict:
+    def offer(self, hint: Hint | NewerHint, now_ms: int) -> Verdict:
         """Decide on a record.
 
         Returns ``TAKEN`` if it is the newest hint now, ``REPEATED`` if it is the current hint again.
@@ -66,10 +75,11 @@ class HintMarks:
         if self.newest is None or self.is_withdrawn:
             return Verdict.REPLAYED
         # The publisher repeats a record after a crash.
-        again = (hint.plan_id, hint.sequence) == (self.newest.plan_id, self.newest.sequence)
+        before = self.newest
+        again = (type(hint), hint.plan_id, hint.sequence) == (type(before), before.plan_id, before.sequence)
         return Verdict.REPEATED if again else Verdict.REPLAYED
 
-    def promote(self, now_ms: int) -> Hint | None:
+    def promote(self, now_ms: int) -> Hint | NewerHint | None:
         """Return the candidate if its time has come, once."""
         candidate = self.candidate
         if candidate is None or is_from_future(candidate.issued_at_ms, now_ms):

@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assignor_core.errors import HintError, HintForeignError, HintFormatError, HintSignatureError
+from assignor_core.errors import (
+    HintError,
+    HintForeignError,
+    HintFormatError,
+    HintSignatureError,
+    HintVersionError,
+)
 from assignor_core.hint import (
     HintPayload,
     decode_hint,
@@ -94,6 +100,20 @@ def test_broker_hint_matches_the_vectors(vector: dict[str, Any]) -> None:
             decode_hint(
                 value, group_id="orders", group_key=derive_group_key(vector["master_key"].encode(), "orders")
             )
+
+
+@pytest.mark.parametrize("vector", names("newer_hints"))
+@pytest.mark.parametrize("derive", [derive_group_key, derive_broker_key])
+def test_newer_hint_matches_the_vectors(vector: dict[str, Any], derive: Any) -> None:
+    key = derive(vector["master_key"].encode(), "orders") if vector["master_key"] else None
+    value = vector["value" if derive is derive_group_key else "broker_value"].encode()
+    with pytest.raises(HintError) as raised:
+        decode_hint(value, group_id="orders", group_key=key)
+    assert raised.value.reason == vector["reason"]
+    if isinstance(raised.value, HintVersionError):
+        hint = raised.value
+        assert (hint.plan_id, hint.sequence) == (vector["plan_id"], vector["sequence"])
+        assert hint.issued_at_ms == vector["issued_at_ms"]
 
 
 def test_keys_for_broker_and_application_differ_and_need_a_master_key() -> None:
@@ -194,7 +214,7 @@ def test_partition_for_two_members_is_refused() -> None:
         b"{}\n{}",
         b"[" * 100_000 + b"\n",
         b"\xff\n",
-        make_value().replace(b'"version":1', b'"version":2'),
+        make_value().replace(b'"version":1', b'"version":0'),
         make_value().replace(b'"version":1', b'"version":true'),
         make_value().replace(b'"sequence":1', b'"sequence":-1'),
         make_value().replace(b'"sequence":1', b'"sequence":1.0'),

@@ -15,4 +15,6 @@ def test_mutated_records_are_refused_or_sound() -> None:
         assert verdicts[is_loads, "MALFORMED"] > 1_000
         assert verdicts[is_loads, "BAD_SIGNATURE"] > 100
         assert verdicts[is_loads, "FOREIGN"] > 0
-    assert {reason for _, reason in verdicts} == {ACCEPTED, "MALFORMED", "BAD_SIGNATURE", "FOREIGN"}
+        assert (verdicts[is_loads, "NEWER_FORMAT"] > 0) is not is_loads
+    wanted = {ACCEPTED, "MALFORMED", "BAD_SIGNATURE", "FOREIGN", "NEWER_FORMAT"}
+    assert {reason for _, reason in verdicts} == wanted

@@ -10,7 +10,9 @@ import pytest
 
 from tests.broker_plugin.test_assign import AS_KEYS, FOLLOWED, PLAN, SCENE, assert_falls_back
 from tests.support.broker_plugin.harness import as_base64
-from tests.support.broker_plugin.problems import NOW_MS, A, Scene, hint, loads, record
+from tests.support.broker_plugin.problems import NOW_MS, A, Scene, hint, hint_value, loads, record
+from tests.support.each import for_each
+from tests.support.records.newer_formats import ORDERS, Step, as_format
 
 if TYPE_CHECKING:
     from tests.support.broker_plugin.harness import Harness
@@ -73,6 +75,22 @@ def test_hint_is_not_used_while_the_clock_is_back(harness: Harness) -> None:
         harness
     )
     assert_falls_back(answer, RECEIVED=1, NO_HINT=1)
+
+
+@for_each(ORDERS, name=lambda case: case[0])
+def test_hint_in_a_newer_format_withdraws_older_ones_and_blocks_no_later_one(
+    case: tuple[str, tuple[Step, ...], Step | None], harness: Harness
+) -> None:
+    """The first record is read in the first pass, the others one by one."""
+    _, steps, wanted = case
+    records = []
+    for step in steps:
+        at_ms = NOW_MS - 1_000 + step.at_ms
+        value = hint_value(SCENE.payload(PLAN), sequence=step.sequence, issued_at_ms=at_ms)
+        records.append(record(as_format(value, step.version)))
+    answer = SCENE.read(records[0]).apply(*records[1:]).ask(harness)
+    num_held = int(wanted is not None)
+    assert (answer["assignment"] == FOLLOWED, answer["held"]) == (bool(num_held), num_held)
 
 
 def largest(number: int, kind: str) -> list[Any]:

@@ -51,6 +51,30 @@ def cache(events: list[HintEvent]) -> HintCache:
     return made
 
 
+def test_only_what_was_usable_at_the_first_reading_was_there_first() -> None:
+    """Not what a recreated topic, a resumption, or an end of denied access brings."""
+    read, recreated, stopped, denied = (HintCache("g") for _ in range(4))
+    read.apply_hint(make())
+    read.mark_ready()
+    assert read.first_plan_id == hint_of(read).plan_id
+    read.apply_hint(make(sequence=2, snapshot_id="other"))
+    assert read.first_plan_id != hint_of(read).plan_id
+    for topic_id in ("one", "two"):
+        recreated.start_topic(topic_id)
+        recreated.apply_hint(make() if topic_id == "two" else None)
+        recreated.mark_ready()
+    stopped.apply_stop(b"stop")
+    stopped.apply_hint(make())
+    stopped.mark_ready()
+    stopped.apply_stop(None)
+    denied.mark_unavailable("denied", forget=False)
+    denied.mark_unavailable("denied", forget=True)
+    denied.apply_hint(make())
+    denied.mark_ready()
+    assert [cache.first_plan_id for cache in (recreated, stopped, denied)] == [None] * 3
+    assert all(cache.view.usable_hint for cache in (recreated, stopped, denied))
+
+
 def test_a_new_cache_is_cold_until_the_topic_was_read(cache: HintCache) -> None:
     assert view(cache).is_cold
     cache.apply_hint(make())

@@ -13,6 +13,8 @@ from assignor_core.hint import HintPayload, encode_hint, topic_id_text
 from assignor_core.loads import LoadsPayload, encode_loads
 from evenlag.consumer import HintCache, Reason
 from evenlag.consumer.hint_arrays import FlatHint
+from tests.support.each import for_each
+from tests.support.records.newer_formats import AHEAD_MS, ORDERS, Step, as_format
 
 if TYPE_CHECKING:
     from assignor_core.hint import Hint
@@ -74,6 +76,35 @@ def measured(cache: HintCache) -> Loads:
     found = view(cache).loads
     assert found is not None
     return found
+
+
+@for_each(ORDERS, name=lambda case: case[0])
+def test_a_hint_in_a_newer_format_withdraws_older_ones_and_blocks_no_later_one(
+    case: tuple[str, tuple[Step, ...], Step | None],
+) -> None:
+    _, steps, wanted = case
+    cache = HintCache("g", now_ms=Clock())
+    for step in steps:
+        cache.apply_hint(as_format(hint(step.sequence, NOW_MS + step.at_ms), step.version))
+    found = view(cache).hint
+    assert (found and (found.sequence, found.issued_at_ms - NOW_MS)) == (
+        wanted and (wanted.sequence, wanted.at_ms)
+    )
+
+
+def test_a_hint_in_a_newer_format_withdraws_when_its_time_comes_and_only_if_it_is_signed(
+    clock: Clock, cache: HintCache
+) -> None:
+    cache.apply_hint(hint(1))
+    cache.apply_hint(as_format(hint(2, NOW_MS + AHEAD_MS), 2))
+    assert view(cache).hint is not None
+    clock.now_ms += AHEAD_MS
+    cache.promote()
+    assert view(cache).hint is None
+    assert cache.counts == {Reason.READY: 1, Reason.RECEIVED: 1, Reason.FUTURE: 1, Reason.NEWER_FORMAT: 1}
+    signed = HintCache("g", group_key=b"key", now_ms=clock)
+    signed.apply_hint(as_format(hint(2), 2))
+    assert signed.counts == {Reason.BAD_SIGNATURE: 1}
 
 
 def test_two_hints_of_a_slower_clock_are_not_taken_alternately_for_ever(cache: HintCache) -> None:

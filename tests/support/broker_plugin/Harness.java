@@ -190,6 +190,7 @@ public final class Harness {
             String clusterId = question.get("cluster_id").textValue();
             Hint hint = HintCodec.decode(question.get("group").asText(), value, keys(question), clusterId);
             Map<String, Object> answer = new HashMap<>();
+            answer.put("reason", hint.isReadable() ? null : Reason.NEWER_FORMAT.name());
             answer.put("plan_id", hint.planId());
             answer.put("sequence", hint.sequence());
             answer.put("member_ids", hint.memberIds());
@@ -233,9 +234,12 @@ public final class Harness {
             byte[] value = bytes(item.get(2));
             SigningKeys trusted = isSigned ? keys : SigningKeys.NONE;
             try {
-                answers.add(item.get(0).asText().equals("loads")
-                        ? HintCodec.decodeLoads(group, value, trusted, clusterId).digest()
-                        : HintCodec.decode(group, value, trusted, clusterId).planId());
+                if (item.get(0).asText().equals("loads")) {
+                    answers.add(HintCodec.decodeLoads(group, value, trusted, clusterId).digest());
+                } else {
+                    Hint hint = HintCodec.decode(group, value, trusted, clusterId);
+                    answers.add(hint.isReadable() ? hint.planId() : Reason.NEWER_FORMAT.name());
+                }
             } catch (HintException error) {
                 answers.add(error.reason.name());
             }

@@ -60,6 +60,11 @@ public record Envelope(Kind kind, Map<String, Long> numbers, String signature, i
         }
     }
 
+    /** Whether the payload is in a format of a later version; the envelope has the same fields in all. */
+    boolean isNewer() {
+        return numbers.get("version") > 1;
+    }
+
     /** Returns what is signed, in canonical form, with the line feed. */
     String canonical() {
         if (kind == Kind.LOADS) {
@@ -106,8 +111,9 @@ public record Envelope(Kind kind, Map<String, Long> numbers, String signature, i
         if (names.size() != kind.fields.length) { // none is unknown, and none stands twice
             throw HintException.malformed("the envelope's fields are not those of its kind");
         }
-        if (numbers.get("version") != 1) {
-            throw HintException.malformed("version " + numbers.get("version") + " is not 1");
+        long version = numbers.get("version");
+        if (version < 1 || kind == Kind.LOADS && version > 1) {
+            throw HintException.malformed("version " + version + " is not 1");
         }
         return new Envelope(kind, numbers, signature, length);
     }

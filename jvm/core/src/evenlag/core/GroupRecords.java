@@ -104,7 +104,7 @@ public final class GroupRecords {
         planIssuedAtMs = accepted.issuedAtMs();
         maxSequence = Math.max(maxSequence, accepted.sequence());
         maxIssuedAtMs = Math.max(maxIssuedAtMs, accepted.issuedAtMs());
-        isWithdrawn = false;
+        isWithdrawn = !accepted.isReadable();
     }
 
     /** Accepts loads; the parameters are those of the other method. */

@@ -13,7 +13,7 @@ import org.apache.kafka.common.Uuid;
  * @param sequence increases by one with every new hint of a group
  * @param issuedAtMs milliseconds since the epoch
  * @param expiresAtMs after this time no group may start to follow it
- * @param fingerprint of the membership that it was planned for
+ * @param fingerprint of the membership that it was planned for; null in a newer format
  * @param countSlack how much the counts may differ
  * @param maxMoves how many partitions it may take from their owners
  * @param memberIds key to member id of the static members; null for a group of the classic protocol
@@ -71,6 +71,19 @@ public record Hint(
             }
             return of;
         }
+    }
+
+    /** Returns a hint in a newer format, which has no more than its envelope. */
+    static Hint unreadable(Envelope envelope, String groupId, String planId) {
+        Map<String, Long> head = envelope.numbers();
+        return new Hint(
+                planId, groupId, head.get("sequence"), head.get("issued_at_ms"), head.get("expires_at_ms"), null, 0,
+                0, null, Map.of(), Map.of(), HeapSize.ofHint(groupId, null, Map.of(), Map.of()));
+    }
+
+    /** Whether it can be followed; one in a newer format replaces older hints all the same. */
+    public boolean isReadable() {
+        return fingerprint != null;
     }
 
     public boolean isExpired(long nowMs) {

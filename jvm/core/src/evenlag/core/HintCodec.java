@@ -28,7 +28,7 @@ public final class HintCodec {
     private HintCodec() {}
 
     /**
-     * Reads a hint.
+     * Reads a hint. One in a newer format has no content ({@link Hint#isReadable}), and its cluster is not known.
      *
      * @param groupId the group that the record's key names
      * @param value the record's value
@@ -40,7 +40,9 @@ public final class HintCodec {
             throws HintException {
         Envelope envelope = Envelope.read(value, Envelope.Kind.HINT);
         checkSignature(keys, groupId, envelope, value);
-        return new PayloadReader(envelope, groupId, clusterId).read(value);
+        return envelope.isNewer()
+                ? Hint.unreadable(envelope, groupId, sha256Of(value, envelope.length() + 1))
+                : new PayloadReader(envelope, groupId, clusterId).read(value);
     }
 
     /** Reads loads; the parameters and the exception are those of {@link #decode}. */
@@ -88,6 +90,13 @@ public final class HintCodec {
         } catch (GeneralSecurityException error) {
             throw new IllegalStateException("this Java has no SHA-256", error);
         }
+    }
+
+    /** Returns the digest of a payload, in hexadecimal. */
+    static String sha256Of(byte[] value, int from) {
+        MessageDigest digest = sha256();
+        digest.update(value, from, value.length - from);
+        return hex(digest.digest());
     }
 
     private static void checkSignature(SigningKeys keys, String groupId, Envelope envelope, byte[] value)

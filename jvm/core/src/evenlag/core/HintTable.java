@@ -328,6 +328,12 @@ public final class HintTable {
             journal.note(Reason.REPLAYED, group.groupId, hint.planId(), detail);
             return;
         }
+        if (!hint.isReadable()) {
+            group.accept(hint, false);
+            String detail = "sequence " + hint.sequence() + ": upgrade this reader";
+            journal.note(Reason.NEWER_FORMAT, group.groupId, hint.planId(), detail);
+            return;
+        }
         boolean isOther = !group.has(hint);
         boolean isForUs = audience.isFor(hint.memberIds());
         boolean hasRoom = isForUs && makeRoom(group, hint.bytes() - group.hintBytes(), true, nowMs);

@@ -45,6 +45,8 @@ public final class HintWatcher {
     private static final int CONSUMER_WAIT_MS = 5_000;
     /** How long reading may make no progress. */
     private static final long STALL_NS = 30_000_000_000L;
+    /** How often a missing topic is looked for: one that is created again is followed within 5 s. */
+    private static final long MISSING_MS = 3_000;
     private static final long FIRST_BACKOFF_MS = 200;
     private static final long MAX_BACKOFF_MS = 10_000;
     /** Delay between connection attempts: short, because groups wait while the broker starts. */
@@ -127,8 +129,6 @@ public final class HintWatcher {
             } catch (ConnectException error) {
                 markUnavailable(error.getMessage(), isSilent(), readers);
                 backoffMs = Math.min(backoffMs, MAX_KNOCK_BACKOFF_MS);
-            } catch (UnknownTopicOrPartitionException error) {
-                markUnavailable("there is no topic " + settings.topic(), true, readers);
             } catch (Throwable error) { // whatever a client throws: try again later
                 markUnavailable(describe(error), isSilent(), readers);
             }
@@ -157,7 +157,10 @@ public final class HintWatcher {
         SigningKeys keys = settings.readKeys();
         knock();
         try (Admin admin = Admin.create(clientConfig("admin"))) {
-            TopicDescription topic = describeTopic(admin);
+            TopicDescription topic = awaitTopic(admin, readers);
+            if (topic == null) {
+                return;
+            }
             String clusterId =
                     admin.describeCluster().clusterId().get(TIMEOUT.toMillis(), TimeUnit.MILLISECONDS);
             // Two tables are in memory while the topic is read again: they share what has not changed.
@@ -354,6 +357,19 @@ public final class HintWatcher {
             lagRecords = lag;
         }
         return lag;
+    }
+
+    /** Waits for the topic; null if the readers change first. */
+    private TopicDescription awaitTopic(Admin admin, Audience readers) throws Exception {
+        while (readers.isSame(audience.get())) {
+            try {
+                return describeTopic(admin);
+            } catch (UnknownTopicOrPartitionException error) {
+                markUnavailable("there is no topic " + settings.topic(), true, readers);
+                pause(MISSING_MS);
+            }
+        }
+        return null;
     }
 
     private TopicDescription describeTopic(Admin admin) throws Exception {

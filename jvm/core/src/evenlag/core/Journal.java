@@ -16,8 +16,8 @@ public final class Journal {
     private static final int MAX_TEXT = 200;
     /** Whoever may write to the hint topic causes these, under ever new names. */
     private static final Set<Reason> OF_RECORDS = EnumSet.of(
-            Reason.MALFORMED, Reason.BAD_SIGNATURE, Reason.FOREIGN, Reason.REPLAYED, Reason.UNUSABLE,
-            Reason.FUTURE, Reason.COMPRESSED);
+            Reason.MALFORMED, Reason.BAD_SIGNATURE, Reason.FOREIGN, Reason.REPLAYED, Reason.NEWER_FORMAT,
+            Reason.UNUSABLE, Reason.FUTURE, Reason.COMPRESSED);
     /** So many of each are logged one by one. */
     private static final int NUM_LOGGED = 10;
     private static final long SUMMARY_INTERVAL_NS = 60_000_000_000L;

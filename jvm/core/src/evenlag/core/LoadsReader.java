@@ -1,7 +1,6 @@
 package evenlag.core;
 
 import java.io.IOException;
-import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -48,10 +47,8 @@ public final class LoadsReader {
             throw HintException.malformed("the payload is not in its canonical form");
         }
         PayloadReader.checkFor(texts, groupId, clusterId);
-        MessageDigest digest = HintCodec.sha256();
-        digest.update(value, from, value.length - from);
         return new Loads(
-                HintCodec.hex(digest.digest()), groupId, numbers.get("measured_at_ms"),
+                HintCodec.sha256Of(value, from), groupId, numbers.get("measured_at_ms"),
                 numbers.get("valid_until_ms"), numbers.get("count_slack").intValue(),
                 numbers.get("max_moves").intValue(), defaultCapacity, Map.copyOf(capacities),
                 Map.copyOf(loads), memberIds, HeapSize.ofLoads(groupId, capacities, loads, memberIds));

@@ -1,7 +1,6 @@
 package evenlag.core;
 
 import java.io.IOException;
-import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -52,11 +51,9 @@ public final class PayloadReader {
         }
         Map<Uuid, Hint.Owners> topics = owners();
         checkFor(texts, groupId, clusterId);
-        MessageDigest digest = HintCodec.sha256();
-        digest.update(value, from, value.length - from);
         Map<String, Long> head = envelope.numbers();
         return new Hint(
-                HintCodec.hex(digest.digest()), groupId, head.get("sequence"), head.get("issued_at_ms"),
+                HintCodec.sha256Of(value, from), groupId, head.get("sequence"), head.get("issued_at_ms"),
                 head.get("expires_at_ms"), texts.get("fingerprint"), numbers.get("count_slack"),
                 numbers.get("max_moves"), memberIds, shares, topics,
                 HeapSize.ofHint(groupId, memberIds, shares, topics));

@@ -15,6 +15,8 @@ public enum Reason {
     BAD_SIGNATURE(true),
     FOREIGN(true),
     REPLAYED(true),
+    /** A hint in a newer format: it replaces older hints, and cannot be followed. */
+    NEWER_FORMAT(true),
     UNUSABLE(true),
     /** It does not fit into {@code evenlag.max.bytes}. */
     NO_ROOM(true),
