@@ -39,7 +39,8 @@ class Standing:
     joined_with: The plan that the member knew when it sent the join of this generation; None without one.
     claimed: The (topic id, partition) pairs that it claimed in that join, and in earlier ones with the same
         plan.
-    stance: What this member knows as the leader; None for a follower.
+    stance: What this member knows as the leader; None for a follower, and before it has led.
+    was_there: Whether the hint was on the topic when this process first read it.
     """
 
     hint: Hint
@@ -50,6 +51,7 @@ class Standing:
     joined_with: str | None = None
     claimed: frozenset[tuple[str, int]] = frozenset()
     stance: Stance | None = None
+    was_there: bool = False
 
 
 @dataclass(slots=True)
@@ -60,6 +62,9 @@ class HintInterest:
     that it sent when it knew the plan: if it was assigned a partition that the plan gives to another member,
     or lost one that the plan gives to itself. A leader that follows the plan does neither. Receiving less
     than the plan's part is no refusal at first: partitions are withheld until their owners give them up.
+
+    A plan that was there before this process is the concern of those who saw it come, and of a leader that
+    has led without knowing it: else each restart would ask again for what was refused.
 
     refused_plan_id: The plan that this follower considers refused; None for none.
     """
@@ -77,7 +82,7 @@ class HintInterest:
         if now.stance is Stance.CAN_FOLLOW:
             return True
         part = now.hint.payload.assignment.get(now.key)
-        if part is None and now.stance is None:
+        if now.stance is None and (part is None or now.was_there):
             return False
         # The part is not expanded: a record of a few bytes can name millions of partitions.
         part = part or {}

@@ -101,6 +101,7 @@ class RejoinRequests:
             joined_with=None if join is None else join.plan_id,
             claimed=_with_ids(claimed, ids),
             stance=self._assignor.stance(hint, flat) if port.is_leader else None,
+            was_there=hint.plan_id == self._cache.first_plan_id,
         )
         if port.stable_generation() != generation:
             return None  # a join has been sent meanwhile: it is not the one that brought this assignment

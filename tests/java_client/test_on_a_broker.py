@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from assignor_core.hint import derive_group_key, hint_key
+from evenlag.enums import GroupType
+from evenlag.kafka.live_groups import read_live_groups
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
 from tests.support.flood import flood
 from tests.support.hints import Cluster
@@ -144,6 +146,50 @@ def test_an_application_asks_for_the_rebalance_of_a_hint(group: JavaGroup) -> No
     # For the hint that changes nothing none; for the other two rounds, and more if syncs are late.
     assert group.settle() >= generation + 2
     assert group.counts()["FollowedTotal"] > 0
+
+
+def quiet_generation(group: JavaGroup) -> int:
+    """Return the generation in which no consumer asks for a rebalance, which it may before each poll."""
+    while True:
+        generation = group.settle()
+        for _ in range(5):
+            known = len(group.records())
+            for number in range(NUM_PARTITIONS):
+                group.cluster.producer.send(group.topic, b"x", partition=number)
+            group.cluster.producer.flush()
+            wait_until(lambda known=known: len(group.records()) >= known + NUM_PARTITIONS)  # type: ignore[misc]
+        # What was asked for has begun with the next poll.
+        name = group.cluster.group_id
+        live = read_live_groups(group.cluster.admin, {name: GroupType.CLASSIC})[name]
+        if live.state == "Stable" and group.settle() == generation:
+            return generation
+
+
+@pytest.mark.extended
+def test_restarts_of_static_members_beside_a_refused_hint_cost_no_rebalance(group: JavaGroup) -> None:
+    """As without a hint (KIP-345), whoever restarts; the members' first request is refused."""
+
+    def start(name: str) -> None:
+        group.start_java(name, asks=True, configs={"group.instance.id": name})
+
+    for name in ("a", "b", "c"):
+        start(name)
+    group.settle()
+    group.wait_for_count("ReadyTotal", 1)
+    before, first = group.held(), group.settle()
+    plan = {"a": before["b"], "b": before["c"], "c": before["a"]}
+    placement = {f"i:{name}": {group.topic: tuple(numbers)} for name, numbers in plan.items()}
+    group.cluster.publish(group.cluster.payload(placement, max_moves=0))
+    group.wait_for_count("MaxMovesTotal", 1)
+    generation, costs = quiet_generation(group), []
+    assert generation > first
+    for name in ("a", "b", "c", "a"):
+        group.stop(name)
+        start(name)
+        before_it, generation = generation, quiet_generation(group)
+        costs.append(generation - before_it)
+    assert costs == [0, 0, 0, 0]
+    assert group.held() == before
 
 
 @pytest.mark.parametrize("leader", ["java", "python"])

@@ -270,3 +270,51 @@ def test_hints_come_over_an_authenticated_connection_too(
     cluster.publish(cluster.payload({"i:pod-0": {topic: range(NUM_PARTITIONS)}}))
     wait_until(lambda: "RECEIVED" in runner.reasons())
     wait_until(lambda: len(runner.held) == NUM_PARTITIONS)
+
+
+def restarted(start: Callable[..., Runner], runner: Runner) -> Runner:
+    """Restart a static member, which leaves no group, and wait until it has looked at its hint."""
+    runner.close()
+    again = start(group_instance_id=runner.consumer.config["group_instance_id"])
+    wait_until(lambda: not again.consumer.hint_cache.view.is_cold and again.held)
+    return again
+
+
+def test_restarts_of_static_members_beside_a_refused_hint_cost_no_rebalance(
+    cluster: Cluster, topic: str, start: Callable[..., Runner]
+) -> None:
+    """As without a hint (KIP-345); the leader, whose memory is lost too, restarts twice."""
+    runners = [start(group_instance_id=f"pod-{i}") for i in range(3)]
+    settle_evenly(runners)
+    parts = [sorted(p for _, p in r.held) for r in runners]
+    payload = cluster.payload(place(runners, topic, [*parts[1:], parts[0]]), max_moves=0)
+    cluster.publish(payload)
+    wait_until(lambda: any("MAX_MOVES" in r.reasons() for r in runners))
+    let_them_ask(runners)
+    wait_until(lambda: is_settled(runners, NUM_PARTITIONS))
+    leader = next(i for i, r in enumerate(runners) if "MAX_MOVES" in r.reasons())
+    before, costs = runners[0].generation, []
+    for number in [leader, *{0, 1, 2} - {leader}, leader]:
+        runners[number] = restarted(start, runners[number])
+        let_them_ask(runners)
+        wait_until(lambda: is_settled(runners, NUM_PARTITIONS))
+        costs.append(runners[number].generation - before)
+        before = runners[number].generation
+    assert costs == [0, 0, 0, 0]
+    assert [sorted(p for _, p in r.held) for r in runners] == parts
+    assert all(r.consumer.hint_cache.view.hint is not None for r in runners)
+
+
+def test_a_plan_that_comes_while_its_static_leader_restarts_is_followed(
+    cluster: Cluster, topic: str, start: Callable[..., Runner]
+) -> None:
+    runners = [start(group_instance_id=f"pod-{i}") for i in range(3)]
+    settle_evenly(runners)
+    leader = next(i for i, r in enumerate(runners) if r.consumer._port.is_leader)
+    parts = [sorted(p for _, p in r.held) for r in runners]
+    wanted = [*parts[1:], parts[0]]
+    payload = cluster.payload(place(runners, topic, wanted))
+    runners[leader].close()
+    cluster.publish(payload)
+    runners[leader] = start(group_instance_id=f"pod-{leader}")
+    wait_until(lambda: [sorted(p for _, p in r.held) for r in runners] == wanted)

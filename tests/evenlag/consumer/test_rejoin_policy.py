@@ -144,6 +144,9 @@ def standing(
         (standing(0, stance=Stance.REFUSES), False),
         (standing(0, stance=Stance.FOLLOWS), True),
         (standing(0, 1, stance=Stance.FOLLOWS), False),
+        (standing(0, was_there=True), False),  # before this process: others saw it come
+        (standing(0, was_there=True, stance=Stance.CAN_FOLLOW), True),  # it has led without knowing it
+        (standing(0, was_there=True, stance=Stance.FOLLOWS), True),
     ],
 )
 def test_who_wants_a_hint(now: Standing, *, wants: bool) -> None:

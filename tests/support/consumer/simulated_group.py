@@ -153,6 +153,16 @@ class SimGroup:
         del self.members[name]
         self.is_rebalancing = bool(self.members)
 
+    def restart(self, name: str) -> SimMember:
+        """Restart a static member: it has another id and what it had, there is no rebalance (KIP-345)."""
+        old = self.members.pop(name)
+        new = self.add(old.instance_id)
+        new.requests.note_join()
+        new.owned, new.assigned_generation, new.wants_join = old.owned, old.assigned_generation, False
+        # The coordinator knows who leads; kafka-python's join does not ask for it (KIP-814).
+        self._leader = new.member_id if self._leader == name else self._leader
+        return new
+
     def publish(self, placement: Mapping[str, Sequence[int]], *, sequence: int = 1, **changes: Any) -> None:
         """Publish a hint for the present members: partitions by member id."""
         keys = {m.member_id: member_key(m.member_id, m.instance_id) for m in self.members.values()}

@@ -133,3 +133,35 @@ def test_a_static_member_that_comes_back_finds_its_part_of_the_hint(seed: int) -
     assert parts.pop(back.member_id) == wanted.pop(gone)
     assert parts == wanted
     assert group.generation - before <= 4
+
+
+@for_each(SEEDS[:10])
+def test_restarts_of_static_members_beside_a_refused_hint_cost_no_rebalance(seed: int) -> None:
+    group = group_of(5, 20, seed, is_static=True)
+    group.publish(shuffled(group), max_moves=0)
+    group.run(60)
+    assert count(group, Reason.MAX_MOVES) == 1
+    before = group.generation
+    for name in sorted(group.members):
+        group.restart(name)
+        group.run(40)
+    assert group.generation == before
+    assert count(group, Reason.ASKED) == 0, "by those that are there now"
+
+
+@for_each(SEEDS[:10])
+def test_a_plan_is_followed_if_its_static_leader_restarts_before_it_reads_it(seed: int) -> None:
+    """And other members too: one that saw the plan come asks for it."""
+    group = group_of(5, 20, seed, is_static=True)
+    names = sorted(group.members, key=lambda name: not group.members[name].is_leader)
+    before = group.parts()
+    # A rotation: each member's part changes.
+    wanted = {name: before[names[i - 1]] for i, name in enumerate(names)}
+    group.publish(wanted)
+    for name in names[:4]:
+        group.restart(name)
+    by_instance = {group.members[names[4]].instance_id: wanted[names[4]]}
+    group.run(60)
+    parts = {member.instance_id: sorted(n for _, n in member.owned) for member in group.members.values()}
+    assert parts | by_instance == parts
+    assert count(group, Reason.FOLLOWED) > 0

@@ -14,6 +14,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.LongSupplier;
 import java.util.function.Supplier;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerPartitionAssignor;
 import org.apache.kafka.common.Cluster;
 import org.apache.kafka.common.Configurable;
@@ -46,7 +47,8 @@ public final class EvenlagAssignor implements ConsumerPartitionAssignor, Configu
     private SharedWatcher shared;
     private Supplier<HintTable> table = () -> null;
     private LongSupplier nowMs = System::currentTimeMillis;
-    private Decision lastDecision;
+    private volatile Decision lastDecision;
+    private volatile String memberId;
 
     /** Kafka makes assignors by this constructor. */
     public EvenlagAssignor() {}
@@ -105,6 +107,16 @@ public final class EvenlagAssignor implements ConsumerPartitionAssignor, Configu
             shared.lastAssignNs.set(System.nanoTime() - started);
         }
         return new GroupAssignment(answer);
+    }
+
+    @Override
+    public void onAssignment(Assignment assignment, ConsumerGroupMetadata metadata) {
+        memberId = metadata.memberId();
+    }
+
+    /** Returns the id of the member that it serves; null before the first assignment. */
+    String memberId() {
+        return memberId;
     }
 
     /** Returns the decision of the last rebalance that this member led; null before the first. */

@@ -48,7 +48,8 @@ public final class EvenlagRebalancer {
         for (SharedWatcher watcher : SharedWatcher.of(me.groupId())) {
             Hint hint = startable(watcher.table(), me.groupId());
             Set<TopicPartition> wanted = hint == null ? null : partOf(hint, me, watcher.topicNames());
-            if (wanted != null && !wanted.equals(consumer.assignment())) {
+            boolean differs = wanted != null && !wanted.equals(consumer.assignment());
+            if (differs && watcher.mayAsk(me.memberId(), hint.planId())) {
                 return ask(consumer, hint.planId(), me.generationId());
             }
         }

@@ -1,6 +1,8 @@
 package evenlag.client;
 
 import evenlag.core.Audience;
+import evenlag.core.GroupRecords;
+import evenlag.core.Hint;
 import evenlag.core.HintTable;
 import evenlag.core.HintWatcher;
 import evenlag.core.Journal;
@@ -45,7 +47,17 @@ final class SharedWatcher {
     private String metricsName;
 
     /** An assignor, and the group that it reads for. */
-    private record Reader(WeakReference<Object> assignor, String groupId) {}
+    private static final class Reader {
+        final WeakReference<EvenlagAssignor> assignor;
+        final String groupId;
+        /** The plan that was there when the assignor's group was first read; empty without one, null before. */
+        String firstPlanId;
+
+        Reader(EvenlagAssignor assignor, String groupId) {
+            this.assignor = new WeakReference<>(assignor);
+            this.groupId = groupId;
+        }
+    }
 
     private SharedWatcher(Settings settings) {
         this.settings = settings;
@@ -53,7 +65,7 @@ final class SharedWatcher {
     }
 
     /** Returns the watcher for an assignor, which must keep the reference to it. */
-    static SharedWatcher join(Settings settings, String groupId, Object assignor) {
+    static SharedWatcher join(Settings settings, String groupId, EvenlagAssignor assignor) {
         synchronized (ALL) {
             SharedWatcher shared = ALL.get(settings);
             boolean isNew = shared == null;
@@ -61,8 +73,9 @@ final class SharedWatcher {
                 shared = new SharedWatcher(settings);
                 ALL.put(settings, shared);
             }
-            shared.readers.add(new Reader(new WeakReference<>(assignor), groupId));
+            shared.readers.add(new Reader(assignor, groupId));
             shared.audience = null;
+            shared.noteFirstPlans();
             if (isNew) {
                 shared.register(groupId);
                 shared.watcher.start();
@@ -82,6 +95,25 @@ final class SharedWatcher {
             }
         }
         return found;
+    }
+
+    /**
+     * Whether a member may ask for a plan. One that was there before it is the concern of those who saw it
+     * come, and of a leader that has led without knowing it: else each restart would ask for what was refused.
+     */
+    boolean mayAsk(String memberId, String planId) {
+        synchronized (ALL) {
+            for (Reader reader : readers) {
+                EvenlagAssignor assignor = reader.assignor.get();
+                if (assignor != null && memberId.equals(assignor.memberId())) {
+                    Decision last = assignor.lastDecision();
+                    boolean isKnown = last != null && planId.equals(last.planId());
+                    boolean wasThere = reader.firstPlanId == null || reader.firstPlanId.equals(planId);
+                    return isKnown ? last.hintReason() == Reason.FOLLOWED : last != null || !wasThere;
+                }
+            }
+            return false;
+        }
     }
 
     /** Returns how many watchers there are. */
@@ -110,12 +142,24 @@ final class SharedWatcher {
                 unregister();
                 return null;
             }
+            noteFirstPlans();
             if (audience == null || isSmaller) {
                 Set<String> groupIds = new HashSet<>();
                 readers.forEach(reader -> groupIds.add(reader.groupId));
                 audience = Audience.consumersOf(groupIds);
             }
             return audience;
+        }
+    }
+
+    private void noteFirstPlans() {
+        HintTable table = table();
+        for (Reader reader : readers) {
+            if (reader.firstPlanId == null && table != null && table.covers(reader.groupId)) {
+                GroupRecords records = table.of(reader.groupId);
+                Hint hint = records == null ? null : records.hint;
+                reader.firstPlanId = hint == null ? "" : hint.planId();
+            }
         }
     }
 
