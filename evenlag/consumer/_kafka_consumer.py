@@ -8,6 +8,7 @@ against 3.0.1 to 3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
@@ -151,15 +152,38 @@ async def commit_offsets(consumer: Any, offsets: Mapping[Any, Any], timeout_ms: 
     await consumer._coordinator._commit_offsets_sync_async(offsets, timeout_ms=timeout_ms)  # noqa: SLF001
 
 
+def end_io_thread(consumer: Any) -> None:
+    """End a consumer's I/O thread: from now on the thread that calls it drives its connections."""
+    consumer._manager._net.stop()  # noqa: SLF001
+
+
+def is_quiet(consumer: Any, timeout_s: float) -> bool:
+    """Wait for a consumer without I/O thread; return whether nothing happened while a fetch was in flight.
+
+    Its ``poll()`` costs ten times as much.
+    """
+    started = time.monotonic()
+    if not consumer._fetcher.in_flight_fetches():  # noqa: SLF001
+        return False
+    consumer._manager._net.poll(timeout_ms=timeout_s * 1000)  # noqa: SLF001
+    return time.monotonic() - started >= timeout_s
+
+
 def known_cluster_id(consumer: Any) -> str | None:
     """Return the id of the cluster that a consumer is connected to; None before the first metadata."""
     cluster_id: str | None = consumer._cluster.cluster_id  # noqa: SLF001
     return cluster_id
 
 
-def known_topic_id(consumer: Any, topic: str) -> str | None:
-    """Return a topic's id in the consumer's newest metadata; None if it is unknown."""
-    return topic_ids(consumer._cluster, [topic]).get(topic)  # noqa: SLF001
+def known_topic(consumer: Any, topic: str) -> tuple[str | None, int]:
+    """Return a topic's id and number of partitions in the consumer's newest metadata; None and 0 without."""
+    cluster = consumer._cluster  # noqa: SLF001
+    return topic_ids(cluster, [topic]).get(topic), len(cluster.partitions_for_topic(topic) or ())
+
+
+def metadata_age_s(consumer: Any) -> float:
+    """Return how long ago a consumer received its newest metadata, in seconds."""
+    return time.monotonic() - metadata_time_s(consumer._cluster)  # noqa: SLF001
 
 
 def fetch_partition_count(consumer: Any, topic: str, *, timeout_ms: int) -> int:
@@ -176,7 +200,7 @@ def fetch_partition_count(consumer: Any, topic: str, *, timeout_ms: int) -> int:
         manager.run(manager.wait_for, cluster.request_update(), timeout_ms)
     except UnknownTopicOrPartitionError:
         return 0
-    return len(cluster.partitions_for_topic(topic) or ())
+    return known_topic(consumer, topic)[1]
 
 
 def partition_counts(cluster: Any, topics: Iterable[str]) -> dict[str, int]:

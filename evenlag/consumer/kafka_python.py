@@ -55,7 +55,7 @@ PARAMETERS: Final[dict[str, dict[str, int]]] = {
         "topic_id": 1,
     },
     "kafka.net.manager:KafkaConnectionManager": {"wait_for": 2},
-    "kafka.consumer.fetcher:Fetcher": {"close": 0},
+    "kafka.consumer.fetcher:Fetcher": {"close": 0, "in_flight_fetches": 0},
 }
 """Methods that are called or replaced, with the number of their parameters besides ``self``."""
 
@@ -77,6 +77,7 @@ ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
         *("rebalance_listener", "subscription", "subscription_type"),
     ),
     "kafka.consumer.fetcher:Fetcher": ("_completed_fetches", "_next_partition_records"),
+    "kafka.net.manager:KafkaConnectionManager": ("_net",),
 }
 """Attributes that the constructor of a class sets."""
 
@@ -87,6 +88,8 @@ OTHERS: Final = (
     "kafka.metrics:AnonMeasurable",
     "kafka.net.manager:KafkaConnectionManager.call_soon",
     "kafka.net.manager:KafkaConnectionManager.run",
+    "kafka.net.selector:NetworkSelector.poll",
+    "kafka.net.selector:NetworkSelector.stop",
     "kafka.partitioner.default:murmur2",
     "kafka.protocol.consumer.metadata:ConsumerProtocolAssignment.decode",
     "kafka.util:Timer",

@@ -34,7 +34,7 @@ def test_what_was_noted_shows_among_the_consumers_metrics(
     assert shown["hint-loads-age-seconds"] == -1
     cache.apply_loads(loads(time.time_ns() // 1_000_000 - 5_000))
     assert 5 <= consumer.metrics()[METRICS_GROUP]["hint-loads-age-seconds"] < 60
-    watcher._has_read = True
+    watcher._group.has_read = True
     assert 0 <= consumer.metrics()[METRICS_GROUP]["hint-cache-age-seconds"] < 60
     assert {f"hint-{reason.value.lower().replace('_', '-')}-total" for reason in Reason} <= set(shown)
 

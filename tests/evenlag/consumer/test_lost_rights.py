@@ -39,7 +39,7 @@ def allow(kind: ResourceType, name: str, operation: ACLOperation) -> ACL:
 def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evenlag.consumer.watcher._MAX_BACKOFF_S", 2.0)
+    monkeypatch.setattr("evenlag.consumer.hint_reader._MAX_BACKOFF_S", 2.0)
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
@@ -60,7 +60,7 @@ def test_the_acls_that_are_documented_suffice_and_without_them_the_group_goes_on
             _doctor_names_what_is_missing(broker, cluster, tmp_path)
             runners = [Runner(cluster, **{"group_instance_id": f"pod-{i}", **secure}) for i in range(2)]
             for runner in runners:
-                runner.consumer.hint_watcher._forget_after_s = 3.0
+                runner.consumer.hint_watcher._group.forget_after_s = 3.0
             try:
                 wait_until(lambda: is_settled(runners, 4))
                 _the_temporary_member_needs_a_place_and_read(broker, cluster)

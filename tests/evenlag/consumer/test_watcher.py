@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import tracemalloc
 from typing import TYPE_CHECKING
 
@@ -29,7 +31,7 @@ def test_the_watcher_survives_a_missing_topic_and_a_topic_made_anew(
     group, topic, hints = unique("group"), unique("orders"), unique("hints")
     config = {"bootstrap_servers": broker.bootstrap_servers}
     cache = HintCache(group)
-    watcher = HintWatcher(cache, config, topic=hints, check_every_s=0.3)
+    watcher = HintWatcher(cache, config, topic=hints, check_every_s=3600.0)
     watcher.start()
     try:
         wait_until(lambda: not cache.view.is_cold)
@@ -53,12 +55,12 @@ def test_the_watcher_survives_a_missing_topic_and_a_topic_made_anew(
 def test_a_topic_that_is_made_anew_between_two_checks_ends_the_hint_of_the_old_one(
     cluster: Cluster, topic: str
 ) -> None:
-    """As many partitions and more records than before: only the topic's id tells."""
+    """As many partitions and more records than before: only the topic's id tells, and no check is due."""
     cluster.publish(cluster.payload({"m:a": {topic: [0]}}))
     cluster.send(STOP_KEY.encode(), b"{}", partition=cluster.hint_partition())
     cache = HintCache(cluster.group_id)
     config = {"bootstrap_servers": cluster.bootstrap_servers}
-    watcher = HintWatcher(cache, config, topic=cluster.hint_topic, check_every_s=5.0)
+    watcher = HintWatcher(cache, config, topic=cluster.hint_topic, check_every_s=3600.0)
     watcher.start()
     try:
         wait_until(lambda: cache.view.hint is not None and cache.view.is_stopped)
@@ -142,3 +144,84 @@ def test_a_watcher_takes_hint_and_loads_from_the_groups_partition_and_the_last_o
         wait_until(lambda: cache.view.loads is None)
     finally:
         watcher.stop()
+
+
+def threads_of_readers() -> int:
+    return sum(thread.name.startswith(("evenlag-", "kafka-io-evenlag-")) for thread in threading.enumerate())
+
+
+def test_watchers_share_one_thread_and_one_reading_and_a_fault_stays_with_its_group(
+    broker: Broker, unique: Callable[[str], str]
+) -> None:
+    """Groups of all partitions, come while the first one is read and later; two are broken."""
+    config = {"bootstrap_servers": broker.bootstrap_servers}
+    hints, groups = unique("hints"), [unique("group") for _ in range(12)]
+    with Cluster(broker, group_id=groups[0], topics={unique("orders"): 2}, hint_topic=hints) as cluster:
+        topic = next(iter(cluster.topics))
+
+        def publish() -> None:
+            for group in groups:
+                cluster.group_id = group
+                cluster.publish(cluster.payload({"m:a": {topic: [0]}}, snapshot_id=f"{cluster.sequence}"))
+
+        def sequences() -> list[int]:
+            return [
+                watcher.cache.view.hint.sequence if watcher.cache.view.hint else 0 for watcher in watchers
+            ]
+
+        publish()
+        watchers = [HintWatcher(HintCache(group), config, topic=hints) for group in [*groups, groups[3]]]
+        broken = watchers[5]
+        broken.cache.mark_ready = raise_error  # type: ignore[method-assign]
+        watchers[6]._group._on_tick = raise_error
+        for watcher in watchers[:9]:
+            watcher.start()
+        try:
+            assert threads_of_readers() <= 2, "the reader's, and one of its client that ends"
+            wait_until(lambda: all(not w.cache.view.is_cold for w in watchers[:9] if w is not broken))
+            for watcher in watchers[9:]:
+                watcher.start()
+            wait_until(lambda: sequences() == [*range(1, 13), 4])
+            publish()
+            wait_until(lambda: sequences() == [*range(13, 25), 16])
+            assert threads_of_readers() == 1
+            assert {w.cache.counts[Reason.RECEIVED] for w in watchers} == {2}
+            watchers[0].stop()
+            publish()
+            wait_until(lambda: sequences()[1:] == [*range(26, 37), 28])
+            assert sequences()[0] == 13
+        finally:
+            for watcher in watchers:
+                watcher.stop()
+        assert threads_of_readers() == 0
+
+
+def raise_error() -> None:
+    raise RuntimeError("an error of this group alone")
+
+
+def test_watchers_of_other_settings_do_not_share_and_a_forked_process_reads_by_itself(
+    cluster: Cluster, topic: str
+) -> None:
+    config = {"bootstrap_servers": cluster.bootstrap_servers}
+    made = [
+        HintWatcher(HintCache(cluster.group_id), {**config, **more}, topic=cluster.hint_topic)
+        for more in ({}, {"sasl_plain_username": "other"}, {})
+    ]
+    for watcher in made[:2]:
+        watcher.start()
+    try:
+        wait_until(lambda: all(not watcher.cache.view.is_cold for watcher in made[:2]))
+        assert threads_of_readers() == 2
+        child = os.fork()
+        if child == 0:
+            made[0].stop()
+            made[2].start()
+            wait_until(lambda: not made[2].cache.view.is_cold)
+            os._exit(0 if threads_of_readers() == 1 else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        cluster.publish(cluster.payload({"m:a": {topic: [0]}}))
+        wait_until(lambda: all(watcher.cache.view.hint is not None for watcher in made[:2]))
+    finally:
+        for watcher in made:
+            watcher.stop()
