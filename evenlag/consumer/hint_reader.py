@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from evenlag.consumer.watched_group import WatchedGroup
 
 _log = named_logger(__name__)
-_TICK_S = 0.2
+_TICK_S = 0.4
 _TIMEOUT_MS = 10_000
 # How long the first reading may make no progress.
 _STALL_S = 30.0

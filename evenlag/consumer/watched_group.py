@@ -19,7 +19,7 @@ class WatchedGroup:
 
     source: The hint topic, how to connect, and the interval between two checks of the topic, in seconds.
         Groups of one process with equal ones have one reader.
-    on_tick: Called about five times a second, with or without a connection.
+    on_tick: Called about twice a second and after each record, with or without a connection.
     forget_after_s: How long a hint outlives the connection to its topic, in seconds.
     """
 

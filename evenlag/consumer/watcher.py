@@ -45,7 +45,7 @@ class HintWatcher:
     topic
         The hint topic's name.
     on_tick
-        Called about five times a second on the shared thread, with or without a connection.
+        Called about twice a second on the shared thread, and after each record.
     check_every_s
         Interval between checks that the topic still exists and is the same, in seconds.
     forget_after_s

@@ -154,7 +154,7 @@ def test_who_wants_a_hint(now: Standing, *, wants: bool) -> None:
 
 
 def test_a_part_of_millions_of_partitions_is_not_expanded() -> None:
-    """The watcher's thread looks at it five times a second."""
+    """The reader looks at it twice a second."""
     value = hint_for({"m:me": {T_ID: PartitionSpans.parse("0-1999998")}})
     now, interest = standing(0, hint=value), HintInterest()
     tracemalloc.start()
