@@ -120,7 +120,7 @@ _LAG_COLUMNS: Final = (
 _NOBODY: Final = "nobody"
 
 
-class NothingToReportError(JobError):
+class NothingToReportError(JobError, exit_code=4):
     """Raised when the lake has no snapshot of the cluster, the group or the period."""
 
 
