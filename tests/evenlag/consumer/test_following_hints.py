@@ -310,6 +310,8 @@ def test_a_plan_that_comes_while_its_static_leader_restarts_is_followed(
 ) -> None:
     runners = [start(group_instance_id=f"pod-{i}") for i in range(3)]
     settle_evenly(runners)
+    # Those who see the plan come are to ask for it: not those who find it at their first reading.
+    wait_until(lambda: not any(r.consumer.hint_cache.view.is_cold for r in runners))
     leader = next(i for i, r in enumerate(runners) if r.consumer._port.is_leader)
     parts = [sorted(p for _, p in r.held) for r in runners]
     wanted = [*parts[1:], parts[0]]
