@@ -41,6 +41,7 @@ class ConsumerSpec:
         (`sandbox.workload.java_consumer`).
     asks: Whether a consumer in Java asks for the rebalance of a hint; those in Python always do.
     assignor: ``evenlag``, or another one that the consumer's module knows.
+    is_sync: Whether its rebalance listener is to be synchronous, where the consumer's module knows one.
     listener_delay_s: How long its rebalance listener blocks at each assignment and revocation.
     """
 
@@ -60,6 +61,7 @@ class ConsumerSpec:
     heartbeat_interval_ms: int = 500
     # A process that gets no turn for seconds on a busy machine is no dead member.
     session_timeout_ms: int = 20_000
+    is_sync: bool = False
     listener_delay_s: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -1,14 +1,14 @@
 """The workload's consumer as tests need it: ``python -m tests.support.workload_consumer SPEC.json``.
 
 It also logs what it computes as the leader, and knows kafka-python's own assignors, ``range`` and
-``cooperative-sticky``.
+``cooperative-sticky``, auto-commit and synchronous listeners.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafka import KafkaConsumer
+from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -37,6 +37,11 @@ class LeaderLoggingWorker(Worker):
 
     def _connect_hinted(self) -> Any:
         consumer = super().connect()
+        if self.spec.extra.get("enable_auto_commit"):
+            # Without processed offsets it commits nothing itself.
+            self.offsets.processed_to = lambda _tp, _offset: None  # type: ignore[assignment,method-assign]
+        if self.spec.is_sync:
+            consumer.subscribe(topics=self.spec.topics, listener=_SyncListener(self))
         assign = consumer.hint_assignor.assign
 
         def assign_and_log(cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
@@ -56,6 +61,20 @@ class LeaderLoggingWorker(Worker):
             for member_id, assignment in assigned.items()
         }
         self.journal.write("led", generation=generation, given=given)
+
+
+class _SyncListener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python ships no types
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self._worker.log_partitions("assigned", assigned)
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self._worker.log_partitions("revoked", revoked)
+
+    def on_partitions_lost(self, lost: Any) -> None:
+        self._worker.log_partitions("lost", lost)
 
 
 if __name__ == "__main__":
