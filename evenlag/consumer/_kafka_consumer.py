@@ -132,6 +132,14 @@ class ConsumerPort:
         return cluster_id
 
 
+def ignore_slow_steps(consumer: Any) -> None:
+    """Turn off kafka-python's warning that a task "is blocking the event loop" for more than 100 ms.
+
+    It measures elapsed time: on a busy machine any task is named.
+    """
+    consumer._net.config["slow_task_threshold_secs"] = 0  # noqa: SLF001
+
+
 def add_metric(consumer: Any, group: str, name: str, description: str, measure: Callable[[], float]) -> None:
     """Add a gauge to a consumer's metric registry. Does nothing if the consumer has no registry."""
     registry = consumer._metrics  # noqa: SLF001

@@ -2,28 +2,45 @@
 
 kafka-python decides at construction whether a consumer revokes all partitions before a join (EAGER) or keeps
 them (COOPERATIVE). It does not pass owned partitions to an assignor, and sends any offset to the broker,
-which accepts it. This module replaces methods of one coordinator object; `kafka_python` checks their names.
+which accepts it. Its ``poll()`` returns no records during a join, those of kept partitions included. This
+module replaces methods of one coordinator object; `kafka_python` checks their names.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
-from kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError, RetriableError
+from kafka.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    IllegalGenerationError,
+    KafkaError,
+    RebalanceInProgressError,
+    RetriableError,
+)
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.util import Timer
 
+from evenlag.consumer._current_join import CurrentJoin
 from evenlag.consumer._wire_format import make_subscription
 from evenlag.consumer.events import named_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 _log = named_logger(__name__)
+# How long a poll waits for records before it looks again whether a join has ended.
+_LOOK_AGAIN_S = 0.05
+# All members have heard of a rebalance after one heartbeat interval, and polled a little later.
+_HEARTBEATS = 1.2
+_HALF_LIFE_S = 10.0
+# How long a request takes on a machine with other work.
+_REQUEST_S = 0.1
 PROTOCOLS = [RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER]
 
 
@@ -59,6 +76,9 @@ class Membership:
         self._on_commit_refused = on_commit_refused
         self._settle_s = settle_s
         self._on_join = on_join
+        self._cluster = consumer._cluster  # noqa: SLF001  # as above
+        self._longest_patience_s: float = _HEARTBEATS * consumer.config["heartbeat_interval_ms"] / 1000
+        self._request_timeout_ms = consumer.config["request_timeout_ms"]
         self.mode = RebalanceProtocol.EAGER
         self.assigned_generation = -1
         self.postponed_generation = -1
@@ -67,7 +87,13 @@ class Membership:
         # An eager assignor was selected while this member kept its partitions: others may own them by now.
         self._all_lost = False
         self._gave_up_all = False
-        self._finished = FinishedJoin(self._coordinator)
+        # No assignor of the join ignores claims.
+        self._is_cooperative = False
+        # A heartbeat said so after the assignment that is not applied yet.
+        self._rebalances_again = False
+        self._expects_until_s = 0.0
+        self._processing_s, self._last_poll_s = 0.0, time.monotonic()
+        self._join = CurrentJoin(self._coordinator, self._keeps_partitions, self._patience_s)
         self._last = LastMembership(self._coordinator, self._subscription, lambda: self._all_lost)
         self._replace_all()
 
@@ -85,16 +111,22 @@ class Membership:
         self._replace("_on_join_prepare_async", self._prepare)
         self._replace("group_protocols", self._group_protocols)
         self._replace("_process_join_group_response", self._process_join_response)
-        self._replace("_do_join_and_sync_async", self._finished.join)
+        self._replace("_do_join_and_sync_async", self._join.join)
         self._replace("_on_join_complete_async", self._complete)
         self._replace("_invoke_rebalance_listener_async", self._tell_listener)
         self._replace("_send_offset_commit_request", self._send_commit)
+        self._replace("_handle_offset_commit_response", self._handle_commit_response)
+        self._replace("generation_if_stable", self._generation_if_stable)
+        self._replace("coordinator", self._coordinator_node)
+        self._replace("maybe_leave_group_async", self._leave_group)
+        self._replace("stable", self._is_stable)
         self._replace("_on_close_prepare_async", self._prepare_close)
         self._replace("reset_generation", self._reset_generation)
         self._replace("_handle_heartbeat_response", self._handle_heartbeat_response)
         self._replace("poll_heartbeat", self._poll_heartbeat)
         self._replace("ensure_coordinator_ready_async", self._ensure_coordinator_ready)
         self._replace("poll", self._poll)
+        self._replace("time_to_next_poll", self._time_to_next_poll)
 
     def _replace(self, name: str, method: Callable[..., Any]) -> None:
         original = getattr(self._coordinator, name)
@@ -130,21 +162,24 @@ class Membership:
     def _group_protocols(self, original: Callable[..., Any]) -> list[Any]:
         """Return the protocols of a join. Each cooperative assignor claims the partitions that are owned."""
         self._releasing = frozenset()
+        self._rebalances_again = False
         self._on_join()
         owned, generation = self.claims()
         sent = []
+        self._is_cooperative = True
         for name, metadata in original():
             if self._protocol_of(name) is RebalanceProtocol.COOPERATIVE:
                 made = make_subscription(metadata.topics, owned, generation, self._rack)
                 made.user_data = metadata.user_data
                 sent.append((name, made))
             else:
+                self._is_cooperative = False
                 sent.append((name, metadata))
         return sent
 
     def _process_join_response(self, original: Callable[..., Any], response: Any, send_time: float) -> Any:
         result = original(response, send_time)
-        self._finished.joined()
+        self._join.answered()
         self._last.joined(response.generation_id, response.member_id)
         if response.leader != response.member_id:
             # kafka-python resets this flag once a join: it stays set if this member led an attempt that
@@ -163,10 +198,11 @@ class Membership:
     ) -> None:
         failed = await self._give_up_all() if self._all_lost else None
         self._forget_fetched_offsets()
-        self._finished.applied()
+        self._join.applied()
         self._last.assigned(generation, member_id)
         self.mode = self._protocol_of(protocol)
         self._set_protocol(self.mode)
+        await self._auto_commit_revoked(content)
         try:
             await original(generation, member_id, protocol, content)
         finally:
@@ -179,7 +215,28 @@ class Membership:
             await self._tell_listener_if_any("on_partitions_assigned", set())
         self._gave_up_all = False
         self._let_others_sync(generation)
+        if self._rebalances_again:
+            self._coordinator.request_rejoin()
+        elif self.held() and self.mode is RebalanceProtocol.COOPERATIVE:
+            self._expect_next_round()
         _raise_from(failed)
+
+    async def _auto_commit_revoked(self, content: Any) -> None:
+        """Commit what was returned of partitions that are revoked now.
+
+        kafka-python commits before a join; records were returned since.
+        """
+        if self._coordinator.config["enable_auto_commit"] and self.held():
+            kept = set(ConsumerProtocolAssignment.decode(content).partitions())
+            consumed = self._subscription.all_consumed_offsets()
+            revoked = {tp: offset for tp, offset in consumed.items() if tp not in kept}
+            await self._commit_or_warn(revoked)
+
+    async def _commit_or_warn(self, offsets: Mapping[Any, Any]) -> None:
+        try:
+            await self._coordinator._commit_offsets_sync_async(offsets, self._request_timeout_ms)  # noqa: SLF001
+        except KafkaError as error:
+            _log.warning("offsets of revoked partitions were not committed: %r", error)
 
     def _forget_fetched_offsets(self) -> None:
         """Fetch the committed offsets of the assigned partitions again.
@@ -209,6 +266,19 @@ class Membership:
         self.postponed_generation = generation
         self._coordinator.rejoin_needed = False
         self._coordinator._net.call_later(delay_s, ask)  # noqa: SLF001
+
+    def _expect_next_round(self) -> None:
+        """Send a heartbeat as soon as others may have requested the next round of a cooperative rebalance.
+
+        Until then, a member with long batches begins none: the others would wait for it.
+        """
+        delay_s = 2 * self._settle_s() + _REQUEST_S
+        self._expects_until_s = time.monotonic() + min(self._processing_s, delay_s + _REQUEST_S)
+        self._coordinator._net.call_later(delay_s, self._look_for_next_round)  # noqa: SLF001
+
+    async def _look_for_next_round(self) -> None:
+        if self._coordinator.stable() and not self._coordinator.rejoin_needed:
+            await self._coordinator._do_heartbeat()  # noqa: SLF001
 
     async def _give_up_all(self) -> Exception | None:
         """Call the listener's ``on_partitions_lost``, drop all partitions, return the listener's error."""
@@ -241,7 +311,10 @@ class Membership:
         await original(name, partitions)
 
     async def _send_commit(self, original: Callable[..., Any], offsets: Mapping[Any, Any]) -> Any:
-        """Commit only offsets of partitions that this member owns: the broker accepts any partition."""
+        """Commit only offsets of partitions that this member owns: the broker accepts any partition.
+
+        Raises a retriable error if a rebalance refuses the commit: ``commit()`` sends it again, here.
+        """
         if not offsets or not self._subscription.partitions_auto_assigned():
             return await original(offsets)
         mine = self.held() if self._all_lost else self.held() | self._releasing
@@ -254,7 +327,58 @@ class Membership:
                 raise CommitFailedError(
                     f"this member holds none of the partitions that it was to commit: {_names(refused)}"
                 )
-        return await original(offsets)
+        try:
+            return await original(_Offsets(offsets, self._coordinator._generation))  # noqa: SLF001
+        except RebalanceInProgressError as error:
+            raise _CommitRefusedError(*error.args) from error
+
+    def _handle_commit_response(
+        self, original: Callable[..., Any], offsets: Any, send_time: float, response: Any
+    ) -> Any:
+        """Keep the membership if the group's next generation, which this member joins, refused a commit."""
+        codes = {code for _, partitions in response.topics for _, code in partitions}
+        current = self._coordinator._generation  # noqa: SLF001
+        is_joining = self._join.is_running or getattr(offsets, "generation", current) != current
+        is_refused = IllegalGenerationError.errno in codes and is_joining
+        if is_refused or RebalanceInProgressError.errno in codes:
+            raise RebalanceInProgressError
+        return original(offsets, send_time, response)
+
+    def _generation_if_stable(self, original: Callable[..., Any]) -> Any:
+        """Return the generation to commit with: the broker accepts commits until it answers the join.
+
+        From its answer to that of the sync it refuses them; after the sync the next generation commits.
+        """
+        found, current = original(), self._coordinator._generation  # noqa: SLF001
+        commits = self._join.is_sent or self._join.is_finished
+        return current if found is None and commits and not current.is_lost() else found
+
+    def _coordinator_node(self, original: Callable[..., Any]) -> Any:
+        """Return the coordinator's node id; during a join that of its broker's other connection.
+
+        The broker reads nothing from a connection while it holds back the answer to a join or a sync.
+        """
+        node_id = original()
+        known = self._cluster.broker_metadata(node_id)
+        if known is None or not self._join.is_running:
+            return node_id
+        brokers = self._cluster.brokers()
+        same = (each.node_id for each in brokers if (each.host, each.port) == (known.host, known.port))
+        return next(same, node_id)
+
+    async def _leave_group(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        coordinator = self._coordinator
+        known = coordinator.coordinator_id
+        coordinator.coordinator_id = coordinator.coordinator()
+        try:
+            await original(*args, **kwargs)
+        finally:
+            if coordinator.coordinator_id is not None:
+                coordinator.coordinator_id = known
+
+    def _is_stable(self, original: Callable[..., Any]) -> bool:
+        """Return whether heartbeats are sent: also before a poll applies an assignment, as in Java."""
+        return bool(original()) or self._join.is_finished
 
     async def _prepare_close(self, original: Callable[..., Any]) -> None:
         failed = await self._give_up_all() if self._all_lost else None
@@ -284,6 +408,10 @@ class Membership:
         except FencedInstanceIdError:
             self._coordinator._async_commit_fenced = True  # noqa: SLF001
             raise
+        except RebalanceInProgressError:
+            # The flag that is set now is cleared when the assignment is applied that waits for a poll.
+            self._rebalances_again = self._join.is_finished
+            raise
 
     def _poll_heartbeat(self, original: Callable[..., Any]) -> None:
         """Rejoin when the heartbeats stopped: only a join restarts them in kafka-python."""
@@ -312,14 +440,59 @@ class Membership:
                 await self._coordinator._net.sleep(self._backoff_s)  # noqa: SLF001
 
     def _poll(self, original: Callable[..., Any], timeout_ms: float | None = None) -> bool:
-        """Leave retriable errors to the next poll."""
+        """Return whether records are returned; leave retriable errors to the next poll.
+
+        As in Java (KIP-429), a join in flight does not hold back records of partitions that are kept.
+        """
+        self._note_processing()
         try:
-            return bool(original(timeout_ms=timeout_ms))
+            is_joined = bool(original(timeout_ms=timeout_ms))
+            if is_joined and time.monotonic() < self._expects_until_s:
+                time.sleep(min(_LOOK_AGAIN_S, math.inf if timeout_ms is None else timeout_ms / 1000))
+                return False
+            return is_joined or self._goes_on()
         except RetriableError as error:
             _log.debug("the group's part of a poll is tried again: %r", error)
             wait_s = self._backoff_s if timeout_ms is None else min(self._backoff_s, timeout_ms / 1000)
             time.sleep(wait_s)
             return False
+        finally:
+            self._last_poll_s = time.monotonic()
+
+    def _goes_on(self) -> bool:
+        """Do what kafka-python does after a join, and return True, if the join does not hold up the poll."""
+        if not self._join.lets_polls_return:
+            return False
+        self._coordinator.poll_heartbeat()
+        self._coordinator._maybe_auto_commit_offsets_async()  # noqa: SLF001
+        return True
+
+    def _note_processing(self) -> None:
+        """Note the longest time between two polls, which counts half after ten seconds."""
+        passed_s = time.monotonic() - self._last_poll_s
+        self._processing_s = max(passed_s, self._processing_s * 0.5 ** (passed_s / _HALF_LIFE_S))
+
+    def _patience_s(self) -> float:
+        """Return how long this member's polls wait for a join: as long as it processed before.
+
+        A member with long batches thus joins twice between two of them, if the others learn of the rebalance
+        with their next heartbeats.
+        """
+        return min(self._processing_s, self._longest_patience_s)
+
+    def _keeps_partitions(self) -> bool:
+        """Return whether no other member can own this member's partitions before it has applied a join.
+
+        Not while an assignor that ignores claims may be selected, and not after a loss.
+        """
+        if not self._is_cooperative or self._coordinator._generation.is_lost():  # noqa: SLF001
+            return False
+        held, subscribed = self.held(), self._subscription.subscription or ()
+        return bool(held) and all(tp.topic in subscribed for tp in held)
+
+    def _time_to_next_poll(self, original: Callable[..., Any]) -> float:
+        """Return for how many seconds a poll may wait for records; kafka-python's is 0 during a join."""
+        return _LOOK_AGAIN_S if self._join.is_running else float(original())
 
     def _set_protocol(self, protocol: RebalanceProtocol) -> None:
         self._coordinator._rebalance_protocol = protocol  # noqa: SLF001
@@ -328,6 +501,18 @@ class Membership:
         """Return the highest protocol of an assignor. kafka-python rejects an unknown one later."""
         assignor = self._coordinator._lookup_assignor(name)  # noqa: SLF001
         return RebalanceProtocol.EAGER if assignor is None else max(assignor.supported_protocols())
+
+
+class _CommitRefusedError(RebalanceInProgressError, RetriableError):  # type: ignore[misc]  # no types
+    """A rebalance refused a commit, which may succeed later."""
+
+
+class _Offsets(dict[Any, Any]):
+    """Offsets to commit, with the generation that commits them."""
+
+    def __init__(self, offsets: Mapping[Any, Any], generation: Any) -> None:
+        super().__init__(offsets)
+        self.generation = generation
 
 
 def _raise_from(failed: Exception | None) -> None:
@@ -378,39 +563,3 @@ class LastMembership:
         if is_manual or not (self._is_lost or self._has_lost_all()):
             return current
         return current._replace(generation_id=self._generation, member_id=self._member_id)
-
-
-class FinishedJoin:
-    """The result of one consumer's last join, until it is applied."""
-
-    def __init__(self, coordinator: Any) -> None:
-        self._coordinator = coordinator
-        config = coordinator.config
-        # The coordinator waits for heartbeats and, in a rebalance, for the next join.
-        self._longest_s = min(config["session_timeout_ms"], config["max_poll_interval_ms"]) / 1000
-        self._generation: Any = None
-        self._content = b""
-        self._joined_at = 0.0
-
-    def joined(self) -> None:
-        """Record that the coordinator has accepted a join: the session begins."""
-        self._joined_at = time.monotonic()
-
-    def applied(self) -> None:
-        """Record that the assignment is applied."""
-        self._generation = None
-
-    async def join(self, original: Callable[[], Awaitable[bytes]]) -> bytes:
-        """Return the assignment of a join that has ended and is not applied yet, or else join.
-
-        The member sends no heartbeats before the assignment is applied. After the session timeout, or the
-        time limit of a rebalance, the group may have gone on without it, so it joins.
-        """
-        current = self._coordinator._generation  # noqa: SLF001  # kafka-python has no public name
-        is_current = self._generation is not None and self._generation == current
-        if is_current and time.monotonic() - self._joined_at < self._longest_s:
-            return self._content
-        self._generation = None
-        self._content = await original()
-        self._generation = self._coordinator._generation  # noqa: SLF001  # as above
-        return self._content

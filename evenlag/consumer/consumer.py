@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka import KafkaConsumer
 
-from evenlag.consumer._kafka_consumer import ConsumerPort, add_metric
+from evenlag.consumer._kafka_consumer import ConsumerPort, add_metric, ignore_slow_steps
 from evenlag.consumer.assignor import HintAssignor
 from evenlag.consumer.cache import HintCache
 from evenlag.consumer.events import IGNORED, Reason
@@ -89,6 +89,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
             partition_assignment_strategy=[self.hint_assignor, *partition_assignment_strategy],
             **configs,
         )
+        ignore_slow_steps(self)
         self._port = ConsumerPort(
             self,
             on_commit_refused=self._note_refused_commit,

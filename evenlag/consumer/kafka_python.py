@@ -7,9 +7,12 @@ with an unsuitable version does not start, and the error names the versions that
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, Final
+
+import kafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,32 +26,44 @@ _COORDINATOR: Final = "kafka.coordinator.consumer:ConsumerCoordinator"
 PARAMETERS: Final[dict[str, dict[str, int]]] = {
     _COORDINATOR: {
         "_commit_offsets_sync_async": 2,
+        "_do_heartbeat": 0,
         "_do_join_and_sync_async": 0,
+        "_enable_heartbeat": 0,
         "_handle_heartbeat_response": 2,
+        "_handle_offset_commit_response": 3,
         "_invoke_rebalance_listener_async": 2,
         "_lookup_assignor": 1,
+        "_maybe_auto_commit_offsets_async": 0,
         "_on_close_prepare_async": 0,
         "_on_join_complete_async": 4,
         "_on_join_prepare_async": 3,
         "_process_join_group_response": 2,
         "_send_offset_commit_request": 1,
+        "coordinator": 0,
         "ensure_coordinator_ready_async": 1,
         "generation_if_stable": 0,
         "group_metadata": 0,
         "group_protocols": 0,
+        "maybe_leave_group_async": 2,
         "poll": 1,
         "poll_heartbeat": 0,
         "request_rejoin": 0,
         "reset_generation": 1,
+        "stable": 0,
+        "time_to_next_poll": 0,
     },
     "kafka.coordinator.base:Generation": {"is_lost": 0},
+    "kafka.coordinator.heartbeat:Heartbeat": {"received_heartbeat": 0, "session_timeout_expired": 0},
     "kafka.consumer.subscription_state:SubscriptionState": {
+        "all_consumed_offsets": 0,
         "assign_from_subscribed": 1,
         "assigned_partitions": 0,
         "mark_pending_revocation": 1,
         "partitions_auto_assigned": 0,
     },
     "kafka.cluster:ClusterMetadata": {
+        "broker_metadata": 1,
+        "brokers": 0,
         "partitions_for_topic": 1,
         "request_update": 0,
         "set_topics": 1,
@@ -61,9 +76,11 @@ PARAMETERS: Final[dict[str, dict[str, int]]] = {
 
 ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
     "kafka.consumer.group:KafkaConsumer": (
-        *("_cluster", "_coordinator", "_fetcher", "_manager", "_metrics", "_subscription", "config"),
+        *("_cluster", "_coordinator", "_fetcher", "_manager", "_metrics", "_net", "_subscription", "config"),
     ),
-    "kafka.coordinator.base:BaseCoordinator": (*("_generation", "_net", "rejoin_needed", "rejoining"),),
+    "kafka.coordinator.base:BaseCoordinator": (
+        *("_generation", "_manager", "_net", "coordinator_id", "heartbeat", "rejoin_needed", "rejoining"),
+    ),
     _COORDINATOR: (
         *(
             "_async_commit_fenced",
@@ -103,17 +120,24 @@ def missing_names() -> list[str]:
 
 
 def check_kafka_python() -> None:
-    """Refuse a kafka-python that lacks a name that `evenlag.consumer` needs."""
+    """Refuse a kafka-python that is older than tested, or lacks a name that `evenlag.consumer` needs."""
+    if _numbers(kafka.__version__) < _numbers(TESTED[0]):
+        _refuse(f"it is older than {TESTED[0]}")
     missing = missing_names()
     if missing:
-        import kafka
-
         more = f" and {len(missing) - _NUM_SHOWN} more" if len(missing) > _NUM_SHOWN else ""
-        raise ImportError(
-            f"evenlag.consumer cannot work with kafka-python {kafka.__version__}: "
-            f"{', '.join(missing[:_NUM_SHOWN])}{more} are missing or differ. "
-            f"Install a tested version: kafka-python>={TESTED[0]},<={TESTED[1]}"
-        )
+        _refuse(f"{', '.join(missing[:_NUM_SHOWN])}{more} are missing or differ")
+
+
+def _refuse(why: str) -> None:
+    raise ImportError(
+        f"evenlag.consumer cannot work with kafka-python {kafka.__version__}: {why}. "
+        f"Install a tested version: kafka-python>={TESTED[0]},<={TESTED[1]}"
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def _missing_methods() -> Iterator[str]:

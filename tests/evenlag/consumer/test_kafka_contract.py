@@ -75,6 +75,18 @@ def test_a_name_that_is_gone_is_refused_with_the_versions_that_are_tested(
     )
 
 
+def test_a_version_older_than_tested_is_refused_though_it_has_all_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka, "__version__", "3.0.0.dev1")
+    with pytest.raises(
+        ImportError, match=r"^evenlag\.consumer cannot .* 3\.0\.0\.dev1: it is older than 3\.0\.1\."
+    ):
+        check_kafka_python()
+    monkeypatch.setattr(kafka, "__version__", "3.0.13")
+    check_kafka_python()
+
+
 def test_a_method_with_other_parameters_and_an_attribute_that_is_gone_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -168,10 +180,33 @@ def test_a_join_that_outlasts_a_poll_is_taken_up_only_while_something_asks_for_i
 
 
 def test_a_join_that_ends_between_two_polls_is_sent_again() -> None:
-    # The fault that `FinishedJoin` works around; a version that waits for an ended task does not need it.
+    # The fault that `CurrentJoin` works around; a version that waits for an ended task does not need it.
     source = inspect.getsource(BaseCoordinator.join_group_async)
     assert "if self._join_task is None or self._join_task.is_done:" in source
     assert "self._manager.call_soon(self._do_join_and_sync_async)" in source
+    # And how a poll ends while `CurrentJoin` goes on.
+    assert "except Errors.KafkaTimeoutError:" in source
+
+
+def test_a_poll_without_its_coordinator_returns_no_records() -> None:
+    # The fault that `Membership._goes_on` works around, and what it does in place of the rest of the poll.
+    source = inspect.getsource(KafkaConsumer._poll_once)
+    assert source.index("if not self._coordinator.poll(") < source.index("self._fetcher.fetch_records(")
+    assert "self._coordinator.time_to_next_poll()" in source
+    rest = inspect.getsource(ConsumerCoordinator.poll).partition("self.ensure_active_group(")[2]
+    assert re.findall(r"self\.(\w+)\(\)", rest) == ["poll_heartbeat", "_maybe_auto_commit_offsets_async"]
+
+
+def test_heartbeats_are_sent_while_the_coordinator_says_that_it_is_stable() -> None:
+    assert "elif not self.stable():" in inspect.getsource(BaseCoordinator._heartbeat_loop)
+    assert inspect.getsource(coordinator_base).count("self.stable()") == 1
+
+
+def test_a_commit_asks_for_its_node_and_generation_before_it_waits() -> None:
+    source = inspect.getsource(ConsumerCoordinator._send_offset_commit_request)
+    first_wait = source.index("await ")
+    assert source.index("self.coordinator()") < source.index("self.generation_if_stable()") < first_wait
+    assert "self._handle_offset_commit_response(offsets, send_time, response)" in source
 
 
 def test_the_protocol_is_looked_at_when_a_join_is_prepared_and_when_it_is_complete_and_nowhere_else() -> None:

@@ -265,8 +265,8 @@ def test_a_round_that_is_asked_for_waits_until_others_had_time_to_sync(
     due: list[Callable[[], None]] = []
 
     def call_later(delay_s: float, call: Callable[[], None]) -> None:
-        assert delay_s == 0.2
-        due.append(call)
+        if delay_s == 0.2:  # the other is the look for the next round
+            due.append(call)
 
     monkeypatch.setattr(member.coordinator._net, "call_later", call_later)
     member.join("evenlag", P0, P1)
