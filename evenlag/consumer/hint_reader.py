@@ -17,6 +17,7 @@ from evenlag.consumer._kafka_consumer import (
     end_io_thread,
     fetch_partition_count,
     hint_partition,
+    ignore_slow_steps,
     is_quiet,
     known_cluster_id,
     known_topic,
@@ -138,6 +139,7 @@ class HintReader:
         )
         try:
             end_io_thread(consumer)
+            ignore_slow_steps(consumer)
             progress = self._begin(consumer)
             skip_compressed(consumer, partial(self._note_compressed, progress))
             if self._catch_up(consumer, progress):
