@@ -63,6 +63,8 @@ class Group:
         int64 [P], records, none negative.
     member_rack, row_racks
         int32 [M] (-1: none) and bool [P, R], which racks hold a replica; None without any racks.
+    rack_names
+        [M], the rack of each member, None for none; empty without any. They are known without racks of rows.
     unknown_claims
         Claims on partitions that the group has no rows of: of unknown topics, or with larger numbers.
     """
@@ -82,6 +84,7 @@ class Group:
     lag: NDArray[np.int64]
     member_rack: NDArray[np.int32] | None = None
     row_racks: NDArray[np.bool_] | None = None
+    rack_names: tuple[str | None, ...] = ()
     unknown_claims: tuple[UnknownClaim, ...] = ()
     _cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -132,6 +135,7 @@ class Group:
         instance_ids: Sequence[str | None] | None = None,
         claims: tuple[NDArray[np.integer[Any]], ...] | None = None,
         lags: NDArray[np.integer[Any]] | None = None,
+        racks: tuple[NDArray[np.int32], NDArray[np.bool_]] | None = None,
     ) -> Group:
         """Build a group from columns, without a loop over partitions.
 
@@ -151,6 +155,8 @@ class Group:
             Triples (row, member index, generation), in any order.
         lags
             [P] records by row; 0 without it.
+        racks
+            `member_rack` and `row_racks`, in the order of the members and the rows.
 
         Raises
         ------
@@ -182,9 +188,11 @@ class Group:
         total = int(start[-1])
         lag = _checked_lags(np.zeros(total, dtype=np.int64) if lags is None else lags, total)
         row, member, generation = _checked_claims(claims, total, len(member_ids))
+        member_rack, row_racks = (None, None) if racks is None else (racks[0][member_order], racks[1])
         if (topic_order[1:] < topic_order[:-1]).any():
             old_row = _old_rows(start, counts, topic_order)
             lag = lag[old_row]
+            row_racks = None if row_racks is None else row_racks[old_row]
             new_row = np.empty(total, dtype=np.int64)
             new_row[old_row] = np.arange(total)
             row = new_row[row]
@@ -197,6 +205,8 @@ class Group:
                 pairs=(member_rank[sub_member], topic_rank[sub_topic]),
                 claims=(row, member_rank[member].astype(np.int32), generation),
                 lag=lag,
+                member_rack=member_rack,
+                row_racks=row_racks,
             )
         )
 
@@ -358,6 +368,7 @@ def _arrays_from_members(
         lag=_checked_lags(_spread_lags(names, start, lags or {}), total),
         member_rack=member_rack,
         row_racks=row_racks,
+        rack_names=tuple(member.rack for member in ordered),
         unknown_claims=unknown,
     )
 
@@ -493,6 +504,7 @@ def _assemble(
     lag: NDArray[np.int64],
     member_rack: NDArray[np.int32] | None = None,
     row_racks: NDArray[np.bool_] | None = None,
+    rack_names: tuple[str | None, ...] = (),
     unknown_claims: tuple[UnknownClaim, ...] = (),
 ) -> dict[str, Any]:
     start = _starts(counts)
@@ -526,6 +538,7 @@ def _assemble(
         "topics": topics,
         "member_rack": member_rack,
         "row_racks": row_racks,
+        "rack_names": rack_names,
         "unknown_claims": unknown_claims,
     }
 

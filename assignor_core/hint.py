@@ -196,6 +196,8 @@ class HintPayload:
         For a group of the consumer protocol (KIP-848) only: key → member id of its static members at the
         time of the snapshot, by which a broker knows the group. None for a group of the classic protocol:
         its bytes omit the field, and do not change.
+    together
+        Lists of ids of topics whose equal partition numbers stay with one member; None if there are none.
     """
 
     cluster_id: str
@@ -206,6 +208,7 @@ class HintPayload:
     count_slack: int
     max_moves: int
     member_ids: Mapping[str, str] | None = None
+    together: Sequence[Sequence[str]] | None = None
 
     def encode(self) -> bytes:
         """Return the payload as canonical JSON; partitions are written as ranges, ``"0-3,7"``.
@@ -218,6 +221,8 @@ class HintPayload:
         content: dict[str, Any] = {name: getattr(self, name) for name in _FIELDS}
         if self.member_ids is not None:
             content[_MEMBER_IDS] = dict(self.member_ids)
+        if self.together is not None:
+            content[_TOGETHER] = sorted(sorted(map(topic_id_text, topics)) for topics in self.together)
         _check_fields(content)
         spans = _spans_by_member(self.assignment)
         _check_assignment(spans)
@@ -235,7 +240,7 @@ class HintPayload:
         HintFormatError
             If the bytes are anything else.
         """
-        content = read_fields(data, _FIELDS, _MEMBER_IDS)
+        content = read_fields(data, _FIELDS, (_MEMBER_IDS, _TOGETHER))
         _check_fields(content)
         assignment = _decode_assignment(content["assignment"])
         _check_assignment(assignment)
@@ -244,8 +249,8 @@ class HintPayload:
         return cls(**{**content, "assignment": assignment})
 
 
-_MEMBER_IDS = "member_ids"
-_FIELDS = tuple(field.name for field in fields(HintPayload) if field.name != _MEMBER_IDS)
+_MEMBER_IDS, _TOGETHER = "member_ids", "together"
+_FIELDS = tuple(field.name for field in fields(HintPayload) if field.name not in {_MEMBER_IDS, _TOGETHER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +396,23 @@ def _check_fields(content: Mapping[str, Any]) -> None:
     check_fingerprint(content["fingerprint"])
     if _MEMBER_IDS in content:
         _check_member_ids(content[_MEMBER_IDS])
+    if _TOGETHER in content:
+        _check_together(content[_TOGETHER])
+
+
+def _check_together(content: object) -> None:
+    if not isinstance(content, list) or not content:
+        raise HintFormatError(f"the payload's {_TOGETHER} has no lists of topics")
+    if not all(isinstance(topics, list) and len(topics) > 1 for topics in content):
+        raise HintFormatError(f"the payload's {_TOGETHER} has no lists of topics")
+    seen: list[str] = []
+    for topics in content:
+        for topic in topics:
+            if topic_id_text(check_text(topic, "topic id")) != topic or topic in seen:
+                raise HintFormatError(f"the payload's {_TOGETHER} has {topic!r:.80}, or has it twice")
+            seen.append(topic)
+    if content != sorted(map(sorted, content)):
+        raise HintFormatError(f"the payload's {_TOGETHER} does not ascend")
 
 
 def _check_member_ids(content: object) -> None:

@@ -37,6 +37,7 @@ __all__ = [
     "MAX_CAPACITY",
     "MAX_CLOCK_AHEAD_MS",
     "MAX_LOAD_SUM",
+    "LoadRacks",
     "Loads",
     "LoadsPayload",
     "decode_loads",
@@ -47,6 +48,7 @@ __all__ = [
 LOADS_KEY_PREFIX = "loads/"
 LOADS_VERSION = 1
 MAX_CAPACITY = 1000
+MAX_TOLERANCE = 1000
 MAX_LOAD_SUM = 2**52
 """All loads together; times 1000 they still fit into 63 bits."""
 MAX_CLOCK_AHEAD_MS = 300_000
@@ -64,6 +66,25 @@ def loads_key(group_id: str) -> bytes:
         If the group id holds a lone surrogate.
     """
     return record_key(LOADS_KEY_PREFIX, group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRacks:
+    """Where partitions can be read without crossing racks.
+
+    Attributes
+    ----------
+    sets
+        Different sets of names of racks, ascending.
+    topics
+        Topic id → index of the set by partition number, None if unknown.
+    tolerance
+        By how many thousandths of the mean a member may be above it, for partitions near it; up to 1000.
+    """
+
+    sets: Sequence[Sequence[str]]
+    topics: Mapping[str, Sequence[int | None]]
+    tolerance: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +112,8 @@ class LoadsPayload:
     member_ids
         For a group of the consumer protocol (KIP-848) only: the member ids of the snapshot, by which a
         broker knows the group. None for a group of the classic protocol.
+    racks
+        None if none is known: the bytes omit the field.
     """
 
     cluster_id: str
@@ -104,6 +127,7 @@ class LoadsPayload:
     count_slack: int
     max_moves: int
     member_ids: Sequence[str] | None = None
+    racks: LoadRacks | None = None
 
     def encode(self) -> bytes:
         """Return the payload as canonical JSON.
@@ -118,6 +142,12 @@ class LoadsPayload:
         content["capacities"] = {k: c for k, c in self.capacities.items() if c != self.default_capacity}
         if self.member_ids is not None:
             content[_MEMBER_IDS] = sorted(self.member_ids)
+        if self.racks is not None:
+            content[_RACKS] = {
+                "sets": [list(racks) for racks in self.racks.sets],
+                "tolerance": self.racks.tolerance,
+                "topics": _encode_topics(self.racks.topics),
+            }
         _check_content(content)
         data = canonical_json(content)
         if len(data) > MAX_VALUE_BYTES:
@@ -133,20 +163,26 @@ class LoadsPayload:
         HintFormatError
             If the bytes are anything else.
         """
-        content = read_fields(data, _FIELDS, _MEMBER_IDS)
+        content = read_fields(data, _FIELDS, (_MEMBER_IDS, _RACKS))
         _check_content(content)
         is_canonical = (
-            all(topic_id_text(topic) == topic and values for topic, values in content["loads"].items())
+            all(
+                topic_id_text(topic) == topic and values
+                for by_topic in (content["loads"], content.get(_RACKS, {}).get("topics", {}))
+                for topic, values in by_topic.items()
+            )
             and content["default_capacity"] not in content["capacities"].values()
             and canonical_json(content) == data
         )
         if not is_canonical:
             raise HintFormatError("the payload is not in its canonical form")
+        if _RACKS in content:
+            content[_RACKS] = LoadRacks(**content[_RACKS])
         return cls(**content)
 
 
-_MEMBER_IDS = "member_ids"
-_FIELDS = tuple(field.name for field in fields(LoadsPayload) if field.name != _MEMBER_IDS)
+_MEMBER_IDS, _RACKS = "member_ids", "racks"
+_FIELDS = tuple(field.name for field in fields(LoadsPayload) if field.name not in {_MEMBER_IDS, _RACKS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +299,28 @@ def _check_content(content: Mapping[str, Any]) -> None:
     _check_loads(content["loads"])
     if _MEMBER_IDS in content:
         _check_member_ids(content[_MEMBER_IDS])
+    if _RACKS in content:
+        _check_racks(content[_RACKS])
+
+
+def _check_racks(content: object) -> None:
+    if not isinstance(content, dict) or set(content) != {"sets", "tolerance", "topics"}:
+        raise HintFormatError(f"the payload's {_RACKS} are no object of sets, tolerance and topics")
+    check_number(content["tolerance"], "tolerance of racks", high=MAX_TOLERANCE)
+    sets, topics = content["sets"], content["topics"]
+    if not isinstance(sets, list) or not sets or not isinstance(topics, dict):
+        raise HintFormatError(f"the payload's {_RACKS} have no sets or topics")
+    for racks in sets:
+        if not isinstance(racks, list) or not racks:
+            raise HintFormatError(f"the payload's {_RACKS} have a set without racks")
+        if not all(check_text(rack, "rack") for rack in racks) or any(a >= b for a, b in pairwise(racks)):
+            raise HintFormatError(f"the payload's {_RACKS} do not ascend in a set")
+    room = MAX_PARTITIONS_IN_ALL
+    for numbers in topics.values():
+        if not isinstance(numbers, list) or (room := room - len(numbers)) < 0:
+            raise HintFormatError(f"the payload's {_RACKS} of a topic are no JSON array, or too many")
+        for number in set(numbers) - {None}:
+            check_number(number, "set of racks", high=len(sets) - 1)
 
 
 def _check_loads(loads: Mapping[str, Any]) -> None:

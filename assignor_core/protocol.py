@@ -167,4 +167,10 @@ def next_round(group: Group, assignment: Assignment) -> Group:
         claims=(rows, assignment[rows], np.full(len(rows), generation)),
         lags=group.lag,
     )
-    return replace(joined, member_rack=group.member_rack, row_racks=group.row_racks, _cache={})
+    return replace(
+        joined,
+        member_rack=group.member_rack,
+        row_racks=group.row_racks,
+        rack_names=group.rack_names,
+        _cache={},
+    )

@@ -80,11 +80,11 @@ def parse_json(data: bytes, what: str) -> object:
     return parsed
 
 
-def read_fields(data: bytes, required: Collection[str], optional: str) -> dict[str, Any]:
-    """Return the fields of a payload: all that are required, and one that may be there."""
+def read_fields(data: bytes, required: Collection[str], optional: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a payload: all that are required, and some that may be there."""
     content = parse_json(data, "payload")
-    if not isinstance(content, dict) or set(content) - {optional} != set(required):
-        raise HintFormatError(f"the payload's fields must be {list(required)}, and may be {optional}")
+    if not isinstance(content, dict) or set(content).difference(optional) != set(required):
+        raise HintFormatError(f"the payload's fields must be {list(required)}, and may be {list(optional)}")
     return content
 
 

@@ -9,8 +9,11 @@ import numpy as np
 
 from assignor_core.errors import InvalidAssignmentError
 from assignor_core.metrics import count_moves, member_counts
+from assignor_core.together import unite
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from assignor_core.group import Assignment, Group
@@ -27,7 +30,7 @@ class Violation:
     Attributes
     ----------
     rule
-        SHAPE, MEMBER_RANGE, NOT_SUBSCRIBED, UNASSIGNED, MAX_MOVES or COUNT_SLACK.
+        SHAPE, MEMBER_RANGE, NOT_SUBSCRIBED, UNASSIGNED, APART, MAX_MOVES or COUNT_SLACK.
     count
         By how much: rows concerned, moves made, or the largest difference of counts.
     message
@@ -46,6 +49,7 @@ def find_violations(
     max_moves: int | None = None,
     count_slack: int | None = None,
     complete: bool = True,
+    together: Sequence[Sequence[str]] = (),
 ) -> tuple[Violation, ...]:
     """Return all rules that an assignment breaks. O(P + S) with S subscriptions.
 
@@ -63,6 +67,13 @@ def find_violations(
     complete
         Whether every row that somebody takes must be with somebody. The first phase of a cooperative
         rebalance is not complete.
+    together
+        Names of topics whose equal partition numbers must be with one member (`together.unite`).
+
+    Raises
+    ------
+    ProblemError
+        If topics that are to stay together cannot.
     """
     if assignment.shape != (group.num_partitions,) or assignment.dtype != np.int32:
         what = f"int32 [{group.num_partitions}] was expected, not {assignment.dtype} {list(assignment.shape)}"
@@ -79,6 +90,10 @@ def find_violations(
         found.append(Violation("NOT_SUBSCRIBED", len(alien), what))
     if complete:
         found += _find_unassigned(group, assignment)
+    apart = unite(group, together).num_apart(assignment) if together else 0
+    if apart:
+        what = f"{apart} partitions are with another member than those that they stay together with"
+        found.append(Violation("APART", apart, what))
     moves = count_moves(group, assignment) if max_moves is not None else 0
     if max_moves is not None and moves > max_moves:
         found.append(Violation("MAX_MOVES", moves, f"{moves} moves are more than the {max_moves} allowed"))

@@ -44,6 +44,9 @@ class PlaceProblem:
 
     `load` is int64 [N], none negative, and times 1000 its sum fits into 63 bits; `row_class` int64 [N];
     `eligible` bool [K, M]; `capacity` int64 [M], all positive. Counts may differ by 1 + `count_slack`.
+    `far` is bool [S + 1, M], who reads rows of which set of racks across racks, and `rack_set` int64 [N] the
+    set of a row, the last if unknown; None without racks. A near member may be above the mean by `tolerance`
+    thousandths.
     """
 
     load: NDArray[np.int64]
@@ -51,11 +54,31 @@ class PlaceProblem:
     eligible: NDArray[np.bool_]
     capacity: NDArray[np.int64]
     count_slack: int
+    far: NDArray[np.bool_] | None = None
+    rack_set: NDArray[np.int64] | None = None
+    tolerance: int = 0
 
     @cached_property
     def is_equal(self) -> bool:
-        """Whether everybody takes every row."""
-        return len(self.eligible) == 1 and bool(self.eligible.all())
+        """Whether everybody takes every row, and is as near to it."""
+        return len(self.eligible) == 1 and bool(self.eligible.all()) and self.far is None
+
+    def is_far(self, rows: NDArray[np.int64] | int, members: NDArray[np.int64] | int) -> NDArray[np.bool_]:
+        """Return which members read which rows across racks; nobody without racks."""
+        if self.far is None or self.rack_set is None:
+            return np.zeros(np.broadcast(rows, members).shape, dtype=np.bool_)
+        return np.asarray(self.far[self.rack_set[rows], members])
+
+    @cached_property
+    def mean(self) -> int:
+        """The mean level."""
+        capacity = int(self.capacity[self.eligible.any(axis=0)].sum())
+        return int(self.load.sum()) * SCALE // capacity if capacity else 0
+
+    @cached_property
+    def near_level(self) -> int:
+        """Up to this level rows go to members that are near."""
+        return self.mean * (SCALE + self.tolerance) // SCALE
 
     @cached_property
     def class_size(self) -> NDArray[np.int64]:
@@ -71,9 +94,7 @@ class PlaceProblem:
 
     def share_of_mean(self, parts: int) -> int:
         """Return a part of the mean level, rounded up: 32 for a 32nd; at least 1."""
-        capacity = int(self.capacity[self.eligible.any(axis=0)].sum())
-        mean = int(self.load.sum()) * SCALE // capacity if capacity else 0
-        return max(1, -(-mean // parts))
+        return max(1, -(-self.mean // parts))
 
 
 def _rows_lacking(top: NDArray[np.int64], count: NDArray[np.int64], count_slack: int) -> NDArray[np.int64]:
@@ -216,6 +237,21 @@ class PlaceState:
         least = members[levels == levels.min()]
         return int(least[0] if len(least) == 1 else least[self.count[least].argmin()])
 
+    def nearest(self, members: NDArray[np.int64], row: int) -> int:
+        """Return the lightest of the members that are near a row, if its level allows; else of all."""
+        lightest, problem = self.lightest(members), self.problem
+        if problem.far is None:
+            return lightest
+        near = members[~problem.is_far(row, members)]
+        if not len(near):
+            return lightest
+        nearest, load = self.lightest(near), int(problem.load[row])
+        levels = [
+            (int(self.sum[member]) + load) * SCALE // int(problem.capacity[member])
+            for member in (nearest, lightest)
+        ]
+        return nearest if levels[0] <= max(problem.near_level, levels[1]) else lightest
+
     def heaviest(self, members: NDArray[np.int64]) -> int:
         """Return the first of ascending members by (-level, -count, index)."""
         levels = self.level[members]
@@ -266,6 +302,7 @@ def place_by_load(group: Group, topic_ids: Mapping[str, str], loads: LoadsPayloa
     # Topics without partitions are no part of a member's share.
     with_rows = np.flatnonzero(classes.size)
     keys = map(member_key, group.member_ids, group.instance_ids)
+    far, rack_set = _racks(group, topic_ids, loads, rows)
     problem = PlaceProblem(
         load=row_loads(group, topic_ids, loads)[rows],
         row_class=np.searchsorted(with_rows, classes.class_of_row[rows]),
@@ -274,11 +311,34 @@ def place_by_load(group: Group, topic_ids: Mapping[str, str], loads: LoadsPayloa
             [loads.capacities.get(key, loads.default_capacity) for key in keys], dtype=np.int64
         ),
         count_slack=loads.count_slack,
+        far=far,
+        rack_set=rack_set,
+        tolerance=0 if loads.racks is None else loads.racks.tolerance,
     )
     placed, is_uneven = _solve(problem, group.live_owner[rows].astype(np.int64), loads.max_moves)
     target = np.full(group.num_partitions, -1, dtype=np.int32)
     target[rows] = placed
     return Placement(target, is_uneven)
+
+
+def _racks(
+    group: Group, topic_ids: Mapping[str, str], loads: LoadsPayload, rows: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]] | tuple[None, None]:
+    """Return `far` and the `rack_set` of rows; None where nobody would read any of them across racks."""
+    if loads.racks is None or not any(group.rack_names):
+        return None, None
+    sets = [*map(set, loads.racks.sets)]
+    far = np.array(
+        [[bool(rack) and rack not in racks for rack in group.rack_names] for racks in sets]
+        + [[False] * group.num_members]
+    )
+    rack_set = np.full(group.num_partitions, len(sets), dtype=np.int64)
+    starts = group.topic_start.tolist()
+    for topic, (start, end) in zip(group.topics, pairwise(starts), strict=True):
+        known = loads.racks.topics.get(topic_ids[topic], ())[: end - start]
+        rack_set[start : start + len(known)] = [len(sets) if each is None else each for each in known]
+    rack_set = rack_set[rows]
+    return (far, rack_set) if far[np.unique(rack_set)].any() else (None, None)
 
 
 def row_loads(group: Group, topic_ids: Mapping[str, str], loads: LoadsPayload) -> NDArray[np.int64]:
@@ -398,7 +458,7 @@ def _place_one_by_one(state: PlaceState, order: NDArray[np.int64]) -> None:
         if pool is None:
             most = needs.largest[row_class] - 1
             pool = members[counts <= max(most, counts.min() + problem.count_slack)]
-        member = state.lightest(pool)
+        member = state.nearest(pool, row)
         state.put(row, member)
         left[row_class] -= 1
         needs.update(member)
@@ -482,7 +542,8 @@ def _repair_one(state: PlaceState, owned: NDArray[np.bool_], *, empty_only: bool
         fits = loads <= room
         if fits.any():
             rows, loads = rows[fits], loads[fits]
-        state.put(int(rows[np.abs(loads - room // missing).argmin()]), member)
+        order = np.lexsort((rows, np.abs(loads - room // missing), problem.is_far(rows, member)))
+        state.put(int(rows[order[0]]), member)
         return True
     return False
 
@@ -773,6 +834,8 @@ def _lower_levels(
         if not len(members):
             return
         giver = state.heaviest(members)
+        if problem.far is not None and state.level[giver] <= problem.near_level:
+            return
         search = _Search(state, giver, int(state.level[giver]) - least_gain, movable)
         move = search.best_move() if state.count[giver] > 1 else None
         if move is not None:

@@ -17,6 +17,7 @@ from assignor_core.algorithms.load_search import (
     search_without_each_move,
 )
 from assignor_core.algorithms.partition_classes import classes_of
+from assignor_core.algorithms.rack_search import racks_of, search_near
 from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, WHOLE_BELOW, Assignor, Parameter
 from assignor_core.errors import ProblemError
 from assignor_core.metrics import count_moves
@@ -76,11 +77,12 @@ class LagAwareStickyAssignor(Assignor):
     """Even load by few moves and swaps, within `max_moves` and `count_slack`; the default of policies.
 
     In this order: (1) valid, and free partitions placed, which is no move; (2) at most `max_moves` moves;
-    (3) no partition can go to a member with 2 + `count_slack` fewer, else the least excess, reported;
-    (4) the descending vector of load by capacity as small as the search finds it; (5) few moves. The
-    search takes moves and swaps from the most loaded member down: it is near the optimum, not proved to
-    reach it, so `LoadPlan.bound` says how far off it can be at most. Partitions without load spread by
-    count.
+    (3) no partition can go to a member with 2 + `count_slack` fewer, else an excess, reported: the least
+    where all members take the same topics and nothing is pinned, else what single moves reach; (4) the
+    descending vector of load by capacity as small as the search finds it; (5) few moves. Where racks are
+    known, (4) gives way to less load across racks, within `rack_tolerance`. The search takes moves and swaps
+    from the most loaded member down: it is near the optimum, not proved to reach it, so `LoadPlan.bound` says
+    how far off it can be at most. Partitions without load spread by count.
 
     Parameters
     ----------
@@ -91,6 +93,9 @@ class LagAwareStickyAssignor(Assignor):
     min_gain
         The relative fall of the largest load that a plan must bring, and that every single move or swap
         in it must add, from 0 to below 1. A plan that brings less keeps everything where it is.
+    rack_tolerance
+        By what share the largest load may exceed the least that the search finds, so that members read less
+        load from partitions without a replica in their rack. Without known racks it has no effect.
     effort
         How many steps may be searched, in all, before a small group's plan is final. With 0 the search
         descends once and tries nothing else: a twentieth of the time, and a slightly larger maximum.
@@ -109,6 +114,12 @@ class LagAwareStickyAssignor(Assignor):
             "min_gain", float, "relative fall of the largest member load that a plan must bring", below=1
         ),
         Parameter(
+            "rack_tolerance",
+            float,
+            "share by which the largest load may exceed the least found, for less load across racks",
+            below=1,
+        ),
+        Parameter(
             "effort",
             int,
             "searched steps before a small group's plan is final",
@@ -122,6 +133,7 @@ class LagAwareStickyAssignor(Assignor):
     max_moves: int | None = None
     count_slack: int = 1
     min_gain: float = 0.0
+    rack_tolerance: float = 0.02
     effort: int = 250
 
     def assign(self, group: Group) -> Assignment:
@@ -213,6 +225,7 @@ class LagAwareStickyAssignor(Assignor):
             if best.rank[0] == 0 and best.rank[1][0] <= enough:
                 break
         assert best is not None  # noqa: S101 - there is one thrift at least
+        best = self._nearer(group, search, start, budget, best)
         return LoadPlan(
             assignment=best.assignment,
             moves=count_moves(group, best.assignment),
@@ -221,6 +234,29 @@ class LagAwareStickyAssignor(Assignor):
             bound=bound,
             count_excess=best.rank[0],
         )
+
+    def _nearer(
+        self, group: Group, search: LoadSearch, start: Assignment, budget: int, found: RankedAssignment
+    ) -> RankedAssignment:
+        """Return the plan with less load across racks, within the tolerance; as it is without racks."""
+        racks, allowed = racks_of(group), 1 + self.count_slack
+        if racks is None:
+            return found
+        search.restore((start, budget))
+        search.even_counts(allowed)
+        kept, kept_max = search.assignment, float(search.ratios.max())
+        largest = found.rank[1][0]
+        ceiling, movable = largest * (1 + self.rack_tolerance), None
+        if self.min_gain > 0:
+            least_gain = kept_max * (1 - self.min_gain)
+            if largest > least_gain:
+                # Nothing moves for its load, and so nothing for its racks: only free rows have a choice.
+                movable = search.owner < 0
+            ceiling = max(largest, min(ceiling, least_gain))
+        search.restore((found.assignment, budget))
+        search.max_gap = allowed
+        search.restore((search_near(search, racks, kept, ceiling, movable), 0))
+        return ranked_assignment(search, allowed)
 
     def _search(self, search: LoadSearch, allowed: int, enough: float) -> RankedAssignment:
         begin = search.save()

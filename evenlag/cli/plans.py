@@ -442,6 +442,9 @@ def _measures_table(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Tab
         total = at_least_of(outcome["total_lag_before_records"], *planned)
         shown.add_row("the group's lag", total, "", at_least_of(outcome["total_lag_actual_records"], *actual))
     shown.add_row("partitions per member", _range(before), _range(after), "")
+    if plan["across_racks_before"] is not None:
+        shares = (percent(plan[f"across_racks_{when}"]) for when in ("before", "after"))
+        shown.add_row("load across racks", *shares, "")
     gain = "gain, by the known load" if plan["num_unknown_partitions"] else "gain"
     shown.add_row(gain, "", percent(plan["gain"]), "")
     shown.add_row("adherence", "", "", percent(seen.get("adherence")))

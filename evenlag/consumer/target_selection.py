@@ -12,7 +12,7 @@ import numpy as np
 
 from assignor_core.algorithms.place_by_load import place_by_load
 from assignor_core.assignors import get_assignor
-from assignor_core.errors import HintMismatchError
+from assignor_core.errors import HintMismatchError, ProblemError
 from assignor_core.hint import fingerprint, member_key
 from assignor_core.metrics import count_moves
 from assignor_core.verify import find_violations
@@ -21,7 +21,7 @@ from evenlag.consumer.hint_arrays import FlatHint
 from evenlag.consumer.record_marks import is_from_future
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from assignor_core.group import Assignment, Group
     from assignor_core.hint import Hint
@@ -245,7 +245,16 @@ def _try_hint(
         target = hint_target(group, flat or FlatHint.of(payload), topic_ids)
     except HintMismatchError as error:
         return None, Reason.MISMATCH, str(error)
-    found = find_violations(group, target, max_moves=payload.max_moves, count_slack=payload.count_slack)
+    try:
+        found = find_violations(
+            group,
+            target,
+            max_moves=payload.max_moves,
+            count_slack=payload.count_slack,
+            together=_together_names(payload.together or (), topic_ids),
+        )
+    except ProblemError as error:
+        return None, Reason.INVALID, str(error)
     if found:
         rules = {violation.rule for violation in found}
         known = [reason for reason in (Reason.MAX_MOVES, Reason.COUNT_SLACK) if {reason.value} == rules]
@@ -254,6 +263,11 @@ def _try_hint(
         age_s = (now_ms - hint.expires_at_ms) / 1000
         return None, Reason.EXPIRED, f"expired {age_s:.0f} s ago and not begun"
     return target, Reason.FOLLOWED, f"{count_moves(group, target)} moves"
+
+
+def _together_names(together: Sequence[Sequence[str]], topic_ids: Mapping[str, str]) -> list[list[str]]:
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    return [[names[topic_id] for topic_id in topics if topic_id in names] for topics in together]
 
 
 def _find_misfit(hint: Hint, identity: str | None, now_ms: int) -> tuple[Reason, str] | None:

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -84,6 +84,7 @@ _PLANS_LOOK_BACK: Final = timedelta(days=31)
 _MAX_GROUPS: Final = 20
 _AUTO_CREATE: Final = "auto.create.topics.enable"
 _NAMED: Final = 5
+_RANGE: Final = "range"
 
 
 class NotConnectedError(Exception):
@@ -174,8 +175,9 @@ class KafkaView:
             raise KafkaUnreachableError(f"groups cannot be listed: {'; '.join(failed.values())}")
         coordinators = find_coordinators(calls, sorted(listed))
         groups: dict[str, dict[str, Any]] = {}
-        topics = cache(lambda: read_metadata(calls, frozenset({self.settings.hint_topic})).partitions.names)
-        for row in describe_groups(calls, listed, coordinators, topics, with_operations=True):
+        for row in describe_groups(
+            calls, listed, coordinators, lambda: tuple(self.partition_counts), with_operations=True
+        ):
             group = groups.setdefault(
                 row["group_id"],
                 {
@@ -191,6 +193,13 @@ class KafkaView:
             if row.get("member_id") is not None:
                 group["members"].append({name: row[name] for name in ("member_id", "subscription")})
         return groups
+
+    @cached_property
+    def partition_counts(self) -> dict[str, int]:
+        """The number of partitions of each topic, without the hint topic."""
+        calls = BrokerCalls(self.client, request_limits(self.settings))
+        found = read_metadata(calls, frozenset({self.settings.hint_topic})).partitions
+        return dict(Counter(found.names[topic] for topic in found.topic.tolist()))
 
     def settings_of_topic(self, names: tuple[str, ...]) -> dict[str, str | None]:
         """Return settings of the hint topic by name; None: not visible."""
@@ -234,6 +243,7 @@ def kafka_checks(view: KafkaView, loaded: LoadedPolicy, *, probe_writes: bool) -
         Check("groups", "modes", lambda: ok(describe_modes(policy, name, view.groups))),
         Check("groups", "rules", lambda: check_unmatched(loaded, name, view.groups)),
         Check("groups", "assignor", lambda: check_assignors(policy, name, view.groups)),
+        Check("groups", "together", lambda: check_together(policy, name, view.groups, view.partition_counts)),
         Check("groups", "kip848", lambda: check_extra(policy, name, view.groups, is_installed=is_installed)),
         Check("groups", "commits", lambda: _check_commits(view)),
     ]
@@ -741,6 +751,54 @@ def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[s
         "docs/java-client.md), or ask for "
         "group.remote.assignor=evenlag where the brokers assign (docs/broker-plugin.md)",
     )
+
+
+def check_together(
+    policy: Policy,
+    cluster: str,
+    groups: Mapping[str, Mapping[str, Any]],
+    partition_counts: Mapping[str, int],
+) -> list[Finding]:
+    """Check that plans keep together what `range` keeps together, where a group may rely on it.
+
+    groups, partition_counts: As in ``KafkaView``.
+    """
+    apart = []
+    for name, group in sorted(groups.items()):
+        rule = policy.rule_of(cluster, name)
+        if rule is None or rule.mode is Mode.OBSERVE or group.get("protocol_data") != _RANGE:
+            continue
+        kept = [set(topics) for topics in rule.together]
+        lists = [
+            topics
+            for topics in _copartitioned(group.get("members") or (), partition_counts)
+            if not any(set(topics) <= each for each in kept)
+        ]
+        if lists:
+            listed = ", ".join(f"[{', '.join(topics)}]" for topics in lists)
+            apart.append(f"{name} (together: [{listed}])")
+    if not apart:
+        return ok("no plan separates topics that the assignor range keeps together")
+    return warning(
+        "range gives equal partition numbers of some topics to one member, and plans do not, in "
+        f"{len(apart)} groups: {_first_names(apart)}",
+        "if the application relies on it, set together in its rule (docs/how-to/migrate-a-group.md)",
+    )
+
+
+def _copartitioned(
+    members: Iterable[Mapping[str, Any]], partition_counts: Mapping[str, int]
+) -> list[list[str]]:
+    """Lists of topics with the same partition count, of several, and the same subscribers."""
+    subscribers: dict[str, list[str]] = {}
+    for member in members:
+        for topic in member["subscription"] or ():
+            subscribers.setdefault(topic, []).append(member["member_id"])
+    alike: dict[tuple[int, frozenset[str]], list[str]] = {}
+    for topic, member_ids in sorted(subscribers.items()):
+        if (count := partition_counts.get(topic, 0)) > 1:
+            alike.setdefault((count, frozenset(member_ids)), []).append(topic)
+    return [topics for topics in alike.values() if len(topics) > 1]
 
 
 def check_extra(

@@ -94,6 +94,7 @@ def offset_rows(
             "end_read_at": _times(ends.read_at_us),
             "error": _error_texts(errors),
             "reset_offsets": _reset_offsets(resets) if resets else None,
+            "racks": _racks(partitions),
         },
     )
 
@@ -185,6 +186,13 @@ def _named(numbers: Int32s, names: Sequence[str]) -> pa.Array:
 
 def _offsets(values: Int64s) -> pa.Array:
     return pa.array(values, pa.int64(), mask=values < 0)
+
+
+def _racks(partitions: Partitions) -> pa.Array:
+    import pyarrow as pa
+
+    sets = pa.array(partitions.rack_sets, pa.list_(pa.string()))
+    return sets.take(pa.array(partitions.rack_set, mask=partitions.rack_set < 0))
 
 
 def _reset_offsets(resets: Mapping[str, Int64s]) -> list[list[dict[str, Any]]]:

@@ -105,6 +105,7 @@ class ClusterReader:
         asked for, because a broker that takes over others' groups may not list them yet. Where their
         coordinator does not answer, they are in the snapshot, and their lag is unknown.
     reset_policy_of: Returns the reset policy of a group; None where it is unknown.
+    from_followers: Whether consumers read from replicas in their rack, not from leaders only.
     """
 
     def __init__(
@@ -117,12 +118,14 @@ class ClusterReader:
         budget: RequestBudget | None = None,
         pseudonymizer: Pseudonymizer | None = None,
         reset_policy_of: Callable[[str], str | None] = lambda _group_id: None,
+        from_followers: bool = False,
     ) -> None:
         limits = limits or RequestLimits()
         self._ignored = ignored_topics
         self._known_groups = known_groups
         self._pseudonymizer = pseudonymizer
         self._reset_policy_of = reset_policy_of
+        self._from_followers = from_followers
         self._client = client
         self._budget = budget or RequestBudget(limits.requests_per_s)
         self._calls = BrokerCalls(client, limits, budget=self._budget)
@@ -130,7 +133,7 @@ class ClusterReader:
     def take_inventory(self) -> ClusterInventory:
         """List the cluster's partitions and groups."""
         started_at = _now()
-        metadata = read_metadata(self._calls, self._ignored)
+        metadata = read_metadata(self._calls, self._ignored, from_followers=self._from_followers)
         listed, silent = list_groups(self._calls)
         if silent:
             metadata = self._await_failover(silent)
@@ -240,10 +243,10 @@ class ClusterReader:
 
     def _await_failover(self, silent: Mapping[int, str]) -> Metadata:
         """Wait until the cluster has replaced the brokers that do not answer, while there is time."""
-        metadata = read_metadata(self._calls, self._ignored)
+        metadata = read_metadata(self._calls, self._ignored, from_followers=self._from_followers)
         for attempt in self._calls.rounds():
             if attempt:
-                metadata = read_metadata(self._calls, self._ignored)
+                metadata = read_metadata(self._calls, self._ignored, from_followers=self._from_followers)
             if not metadata.brokers & silent.keys():
                 break
         return metadata

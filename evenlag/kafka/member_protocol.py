@@ -35,6 +35,8 @@ _UNSUPPORTED: Final = 35
 _NO_CONSUMER_PROTOCOL: Final = (
     "the brokers do not have the consumer protocol (Kafka 4.0 and newer, group.version=1)"
 )
+# Since KIP-881 a subscription has the rack, after the owned partitions and their generation.
+_VERSION_WITH_RACK: Final = 3
 # Errors of a share partition whose topic is gone.
 _GONE: Final = frozenset({3, 100})
 _MEMBER_TYPES: Final = {0: GroupType.CLASSIC.value, 1: GroupType.CONSUMER.value}
@@ -53,24 +55,32 @@ class _RefusedError(Exception):
     """Raised when an expression cannot be matched."""
 
 
-def read_subscription(data: bytes) -> tuple[list[str], bytes | None]:
-    """Return the topics and the user data of a subscription of the consumer protocol, of any version.
+def read_subscription(data: bytes) -> tuple[list[str], bytes | None, str | None]:
+    """Return the topics, the user data and the rack of a subscription of the consumer protocol.
 
-    What follows the topics may end early, as kafka-go's owned partitions do; unreadable user data are None.
+    What follows the topics may end early, as kafka-go's owned partitions do; what is unreadable is None.
     """
     source = _Source(data)
-    source.skip_version()
+    version = source.version()
     topics = sorted({source.text("a topic") for _ in range(source.count("topics", 2))})
+    user_data = rack = None
     try:
-        return topics, source.nullable_bytes("the user data")
+        user_data = source.nullable_bytes("the user data")
+        if version >= _VERSION_WITH_RACK:
+            for _ in range(source.count("owned topics", 6)):
+                source.text("an owned topic")
+                source.integers("owned partitions")
+            source.generation()
+            rack = source.nullable_text("the rack") or None
     except MalformedError:
-        return topics, None
+        pass
+    return topics, user_data, rack
 
 
 def read_assignment(data: bytes) -> list[_Fields]:
     """Return the topics and partitions of an assignment of the consumer protocol, of any version."""
     source = _Source(data)
-    source.skip_version()
+    source.version()
     pairs = [
         (source.text("a topic"), source.integers("partitions")) for _ in range(source.count("topics", 6))
     ]
@@ -160,10 +170,14 @@ class _Source:
             raise MalformedError("there are no bytes")
         self._data, self._at = bytes(data), 0
 
-    def skip_version(self) -> None:
+    def version(self) -> int:
         # Newer versions only append fields (KIP-54): they are read as the newest known one.
         if (version := self._integer("the version", 2)) < 0:
             raise MalformedError(f"the version is {version}")
+        return version
+
+    def generation(self) -> int:
+        return self._integer("the generation", 4)
 
     def count(self, what: str, item_size: int) -> int:
         """Read the number of elements of an array, whose elements have at least this size."""
@@ -175,8 +189,13 @@ class _Source:
         return number
 
     def text(self, what: str) -> str:
-        if (size := self._integer(f"the length of {what}", 2)) < 0:
+        if (read := self.nullable_text(what)) is None:
             raise MalformedError(f"{what} is null")
+        return read
+
+    def nullable_text(self, what: str) -> str | None:
+        if (size := self._integer(f"the length of {what}", 2)) < 0:
+            return None
         try:
             return self._take(what, size).decode()
         except UnicodeDecodeError:
@@ -328,10 +347,10 @@ def _classic_member(member: Any, row: Any, _expressions: _Expressions) -> _Field
         return head | unknown
     subscription = _fact("subscription", lambda: read_subscription(member.member_metadata))
     if (read := subscription["subscription"]) is not None:
-        topics, user_data = read
+        topics, user_data, rack = read
         if is_temporary_member(topics, user_data):
             return None
-        subscription["subscription"] = topics
+        subscription |= {"subscription": topics, "rack_id": rack}
     return head | subscription | _fact("assignment", lambda: read_assignment(member.member_assignment))
 
 

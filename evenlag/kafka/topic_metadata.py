@@ -38,6 +38,7 @@ class Partitions:
 
     topic, number, leader: Row → index of its topic, ascending; its number, ascending within a topic; the
         broker id of its leader, -1: none.
+    rack_sets, rack_set: Row → index of the racks in which it can be read, -1: unknown.
     """
 
     names: tuple[str, ...]
@@ -45,6 +46,8 @@ class Partitions:
     topic: Int32s
     number: Int32s
     leader: Int32s
+    rack_sets: tuple[tuple[str, ...], ...]
+    rack_set: Int32s
 
     def __len__(self) -> int:
         """Return the number of partitions."""
@@ -70,8 +73,13 @@ class Metadata:
     failed: dict[str, str]
 
 
-def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> Metadata:
-    """Read the partitions of all topics, without Kafka's internal topics."""
+def read_metadata(
+    calls: BrokerCalls, ignored: frozenset[str] = frozenset(), *, from_followers: bool = False
+) -> Metadata:
+    """Read the partitions of all topics, without Kafka's internal topics.
+
+    from_followers: Whether consumers read from replicas in their rack (KIP-392), not from leaders only.
+    """
     from kafka.protocol.metadata import MetadataRequest
 
     response = calls.ask_any(
@@ -82,7 +90,9 @@ def read_metadata(calls: BrokerCalls, ignored: frozenset[str] = frozenset()) -> 
     return Metadata(
         cluster_id=str(response.cluster_id),
         brokers=frozenset(broker.node_id for broker in response.brokers),
-        partitions=partitions_of(good),
+        partitions=partitions_of(
+            good, {broker.node_id: broker.rack for broker in response.brokers}, from_followers=from_followers
+        ),
         failed={row.name: error_name(row.error_code) for row in topics if row.error_code},
     )
 
@@ -148,20 +158,47 @@ def leaders_of(partitions: Partitions, rows: Int64s, found: Mapping[str, Any]) -
     return leaders
 
 
-def partitions_of(topics: Sequence[Any]) -> Partitions:
-    """Collect the partitions of topics of a Metadata response, ordered by name and without errors."""
+def partitions_of(
+    topics: Sequence[Any], racks: Mapping[int, str | None] | None = None, *, from_followers: bool = False
+) -> Partitions:
+    """Collect the partitions of topics of a Metadata response, ordered by name and without errors.
+
+    racks: By broker id; without them no rack is known.
+    """
     sizes = [len(row.partitions) for row in topics]
     topic = np.repeat(np.arange(len(topics), dtype=np.int32), sizes)
     number = np.array([part.partition_index for row in topics for part in row.partitions], dtype=np.int32)
     leader = np.array([part.leader_id for row in topics for part in row.partitions], dtype=np.int32)
     order = np.lexsort((number, topic))
+    rack_sets, rack_set = _rack_sets(topics, racks or {}, from_followers=from_followers)
     return Partitions(
         names=tuple(row.name for row in topics),
         ids=tuple(topic_id_text(row.topic_id) for row in topics),
         topic=topic,
         number=number[order],
         leader=leader[order],
+        rack_sets=rack_sets,
+        rack_set=rack_set[order],
     )
+
+
+def _rack_sets(
+    topics: Sequence[Any], racks: Mapping[int, str | None], *, from_followers: bool
+) -> tuple[tuple[tuple[str, ...], ...], Int32s]:
+    """Return the different sets of racks of partitions, and the index of each partition's; -1: unknown."""
+    if not any(racks.values()):
+        return (), np.full(sum(len(row.partitions) for row in topics), -1, dtype=np.int32)
+    replicas = (
+        tuple(part.replica_nodes) if from_followers else (part.leader_id,)
+        for row in topics
+        for part in row.partitions
+    )
+    number: dict[tuple[int, ...], int] = {}
+    of_row = np.array([number.setdefault(nodes, len(number)) for nodes in replicas], dtype=np.int32)
+    found = [{racks.get(node) for node in nodes} for nodes in number]
+    sets = tuple(tuple(sorted(filter(None, names))) for names in found)
+    is_known = np.array([bool(names) and None not in names for names in found], dtype=np.bool_)
+    return sets, np.where(is_known[of_row], of_row, np.int32(-1)) if len(of_row) else of_row
 
 
 def read_topic_names(client: Any, topic_ids: Sequence[str]) -> dict[str, str]:

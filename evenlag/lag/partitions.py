@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from evenlag.lag.arrays import Int64s
     from evenlag.policy.group_settings import GroupSettings
 
-FROM_OFFSETS: Final = ("log_start_offset", "high_watermark", "last_stable_offset", "reset_offsets")
+FROM_OFFSETS: Final = ("log_start_offset", "high_watermark", "last_stable_offset", "reset_offsets", "racks")
 _POINTS: Final = "ARRAY<STRUCT<at: TIMESTAMP, offset: BIGINT>>"
 
 

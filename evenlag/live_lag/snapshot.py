@@ -129,6 +129,7 @@ class LiveReader:
             limits=limits,
             pseudonymizer=self._target.pseudonymizer,
             reset_policy_of=lambda name: self.settings_of(name).reset_policy,
+            from_followers=self._target.settings.fetch_from_followers,
         )
         inventory = reader.take_inventory()
         if group_id is not None:

@@ -24,6 +24,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BatchRacks:
+    """Racks of a batch with R different ones.
+
+    names: [R - 1]; the last rack is that of members in racks without any partition.
+    of_member: int32 [M], -1: unknown.
+    of_row: bool [P, R]: the racks in which a partition can be read; none if they are unknown.
+    """
+
+    names: list[str]
+    of_member: NDArray[np.int32]
+    of_row: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GroupBatch:
     """Groups and their rows: G groups, P partitions, T (group, topic) pairs, M members.
 
@@ -44,6 +58,7 @@ class GroupBatch:
     subscription_start, subscription_topic: Member m subscribes to
         ``subscription_topic[subscription_start[m]:subscription_start[m + 1]]``: indexes of topics among
         those of its group.
+    racks: None if no partition or no member has a known one.
     """
 
     group_ids: list[str]
@@ -68,6 +83,7 @@ class GroupBatch:
     instance_ids: list[str | None]
     subscription_start: NDArray[np.int64]
     subscription_topic: NDArray[np.int64]
+    racks: BatchRacks | None
 
 
 def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
@@ -129,7 +145,24 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         instance_ids=members["group_instance_id"].to_pylist(),
         subscription_start=subscription_start,
         subscription_topic=subscription_topic,
+        racks=_racks(lag, members),
     )
+
+
+def _racks(lag: pa.Table, members: pa.Table) -> BatchRacks | None:
+    import pyarrow.compute as pc
+
+    of_rows = lag["racks"].combine_chunks()
+    names = sorted(pc.unique(pc.list_flatten(of_rows)).drop_null().to_pylist())
+    if not names or members["rack_id"].null_count == len(members):
+        return None
+    racks = np.zeros((len(of_rows), len(names)), dtype=np.bool_)
+    rack = _indexes(pc.list_flatten(of_rows), names)
+    racks[pc.list_parent_indices(of_rows).to_numpy()[rack >= 0], rack[rack >= 0]] = True
+    # A member in a rack without any partition reads all of them across racks: one column more.
+    of_member = _indexes(members["rack_id"], names)
+    of_member[(of_member < 0) & is_valid(members["rack_id"])] = len(names)
+    return BatchRacks(names, of_member.astype(np.int32), np.pad(racks, ((0, 0), (0, 1))))
 
 
 def _not_subscribed(

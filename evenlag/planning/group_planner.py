@@ -5,20 +5,22 @@ Partitions stay columns throughout; Python loops only over members and topics.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assignor_core.algorithms.rack_search import racks_of
 from assignor_core.assignors import find_assignor, get_assignor
 from assignor_core.group import Group
 from assignor_core.hint import HintPayload, fingerprint, member_key
 from assignor_core.metrics import Metrics, count_moves, measure
 from assignor_core.objective import Load, member_load, relative_gain
+from assignor_core.together import unite
 from assignor_core.verify import find_violations, largest_count_gap
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -65,6 +67,7 @@ def build_group(batch: GroupBatch, number: int) -> GroupRows:
         ),
         claims=(owned, owner[owned], np.zeros(len(owned), dtype=np.int64)),
         lags=batch.lag_records[rows],
+        racks=None if batch.racks is None else (batch.racks.of_member[members], batch.racks.of_row[rows]),
     )
     return GroupRows(
         group=group,
@@ -96,9 +99,10 @@ class GroupPlan:
     payload: The hint's payload; the plan id is its SHA-256.
     fingerprint: Of the group's members, subscriptions and partition counts.
     moves: Number of partitions that leave a live owner.
-    count_gap: See `assignor_core.verify.largest_count_gap`.
+    count_gap: See `assignor_core.verify.largest_count_gap`; of units, where topics stay together.
     gain: Relative decrease of the largest load by capacity; see `assignor_core.objective.relative_gain`.
     before, after: Metrics of the current and of the planned assignment.
+    across_before, across_after: Share of the load that members read across racks; None: no rack is known.
     violations: Findings of the checker of `assignor_core`.
     is_change: Whether any partition changes its owner.
     """
@@ -113,6 +117,8 @@ class GroupPlan:
     gain: float
     before: Metrics
     after: Metrics
+    across_before: float | None
+    across_after: float | None
     violations: tuple[str, ...]
     is_change: bool
 
@@ -143,7 +149,8 @@ def plan_group(
     keep = is_unknown & (now >= 0)
     target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
     before, after = measure(group, rows.held), measure(group, target)
-    found = find_violations(group, target)
+    across_before, across_after = _shares_across(group, load, rows.held, target)
+    found = find_violations(group, target, together=settings.together)
     group_fingerprint = _fingerprint(rows)
     payload = HintPayload(
         cluster_id=kafka_cluster_id,
@@ -151,9 +158,13 @@ def plan_group(
         snapshot_id=snapshot_id,
         fingerprint=group_fingerprint,
         assignment=_hinted(rows, target),
-        count_slack=settings.count_slack,
+        # Where topics stay together, counts of partitions differ by more than counts of units.
+        count_slack=max(settings.count_slack, largest_count_gap(group, target) - 1)
+        if settings.together
+        else settings.count_slack,
         max_moves=settings.max_moves,
         member_ids=_static_members(group) if is_for_brokers else None,
+        together=_together_ids(rows, settings.together),
     )
     return GroupPlan(
         rows=rows,
@@ -162,13 +173,43 @@ def plan_group(
         payload=payload.encode(),
         fingerprint=group_fingerprint,
         moves=count_moves(group, target),
-        count_gap=largest_count_gap(group, target),
+        count_gap=count_gap_of(group, settings, target),
         gain=relative_gain(load, capacity, now, target),
         before=before,
         after=after,
+        across_before=across_before,
+        across_after=across_after,
         violations=tuple(f"{violation.rule}: {violation.message}" for violation in found),
         is_change=bool((target != now).any()),
     )
+
+
+def count_gap_of(group: Group, settings: GroupSettings, assignment: NDArray[np.int32]) -> int:
+    """Return the largest count gap of an assignment, in units where topics stay together."""
+    if not settings.together:
+        return largest_count_gap(group, assignment)
+    united = unite(group, settings.together)
+    return largest_count_gap(united.group, united.of_units(assignment))
+
+
+def _together_ids(rows: GroupRows, together: Sequence[Sequence[str]]) -> list[list[str]] | None:
+    """Ids of topics that stay together, as hints contain them; None where there are none."""
+    ids = dict(zip(rows.group.topics, rows.topic_ids, strict=True))
+    found = [sorted(ids[name] for name in names if name in ids) for names in together]
+    return sorted(names for names in found if len(names) > 1) or None
+
+
+def _shares_across(
+    group: Group, load: NDArray[np.float64], *assignments: NDArray[np.int32]
+) -> list[float | None]:
+    """Share of the load that members read across racks, of each assignment."""
+    if group.row_racks is None:
+        return [None] * len(assignments)
+    racks, total = racks_of(group), float(load.sum())
+    return [
+        racks.load_across(load, assignment) / total if racks is not None and total else 0.0
+        for assignment in assignments
+    ]
 
 
 def member_keys(group: Group) -> tuple[str, ...]:
@@ -204,7 +245,21 @@ def assign_rows(
     Returns int32 [P], row → member, -1 for none.
     settings: The rule; it names the assignor. A parameter without a setting of its name keeps its default.
     """
-    declared = (parameter.name for parameter in find_assignor(settings.assignor).parameters)
+    if settings.together:
+        united = unite(group, settings.together, load)
+        # First the moves that unite what is apart, then whole units, each counted as the largest of them.
+        forced = count_moves(group, united.expand(united.group.owner))
+        size = int(np.bincount(united.unit).max(initial=1))
+        rest = settings.changed(together=(), max_moves=max(settings.max_moves - forced, 0) // size)
+        load, keep = united.sums(load), united.any(keep)
+        planned = assign_rows(
+            united.group, rest, load=load, capacity=capacity, keep=keep, parameters=parameters
+        )
+        return united.expand(planned)
+    declared = {parameter.name for parameter in find_assignor(settings.assignor).parameters}
+    if "rack_tolerance" not in declared:
+        # The others would move partitions for their racks alone.
+        group = replace(group, member_rack=None, row_racks=None)
     known = settings.values()
     values = {name: known[name] for name in declared if name in known}
     assignor = get_assignor(settings.assignor, **values, **(parameters or {}))

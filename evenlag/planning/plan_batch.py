@@ -169,6 +169,8 @@ def head_columns(group: SelectedGroup, plan: GroupPlan, decision: GroupDecision)
         "moves": plan.moves,
         "count_gap": plan.count_gap,
         "gain": plan.gain,
+        "across_racks_before": plan.across_before,
+        "across_racks_after": plan.across_after,
         "metrics_before": _known_metrics(plan.before, num_unknown_lags, num_partitions),
         "metrics_after": _known_metrics(plan.after, num_unknown_lags, num_partitions),
         "violations": list(plan.violations),

@@ -145,6 +145,11 @@ class ClusterSettings(SettingsModel):
         le=60,
     )
     privacy: PrivacySettings = setting(PrivacySettings(), "how personal data of members is stored")
+    fetch_from_followers: StrictBool = setting(
+        False,
+        "consumers with a client.rack read from a replica in it: the brokers have a replica.selector.class "
+        "(KIP-392); false: all read from leaders",
+    )
     request_timeout_ms: int = setting(
         30_000,
         "timeout of a request to a broker; a snapshot may take four times as long",

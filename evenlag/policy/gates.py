@@ -180,7 +180,9 @@ class Gate:
     def observe(self, plan: Mapping[str, Any]) -> Any:
         """Compute the observed value: a number, or an array with one element per plan, as the inputs are."""
         values = [plan[name] for name in self.observed_inputs]
-        return values[0] if self.compute is None else self.compute(*values)
+        if self.compute is None:
+            return values[0]
+        return None if any(value is None for value in values) else self.compute(*values)
 
     def passes(self, settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
         """Evaluate the gate for one plan, with the group's settings as plain values."""
@@ -285,6 +287,22 @@ GATES: Final = (
             "a swap brings the most loaded member from 1,700 to 910 where `min_gain` is 0.9", 0.4647, 0.9
         ),
         is_routine=True,
+    ),
+    Gate(
+        "cross_rack",
+        fails_when="the share of the load that members read across racks rises by more than "
+        "`max_cross_rack_rise`",
+        observed="cross_rack_rise",
+        inputs=("across_racks_before", "across_racks_after"),
+        compute=lambda before, after: after - before,
+        comparison=Comparison.AT_MOST,
+        limit=GateSetting(
+            "max_cross_rack_rise", 1.0, "rise of the share of the load that is read across racks", ge=0, le=1
+        ),
+        message="reads {observed:.0%} more of the load across racks, at most {allowed:.0%} is allowed",
+        example=Example("the plan takes it from 0 to half of the load, the limit is 0.1", 0.5, 0.1),
+        null_passes=True,
+        not_simulated="a simulation knows no racks",
     ),
     Gate(
         "lag_known",

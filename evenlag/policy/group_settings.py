@@ -93,6 +93,16 @@ class GroupSettings(GroupMethods, SettingsModel):
     )
     count_slack: int = setting(0, "partition counts of members may differ by 1 + this", ge=0, le=1_000_000)
     min_gain: float = setting(0.05, "minimum relative decrease of the largest member load", ge=0, lt=1)
+    rack_tolerance: float = setting(
+        0.02,
+        "share by which the largest member load may exceed the least found, so that members read less load "
+        "across racks",
+        ge=0,
+        lt=1,
+    )
+    together: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] = setting(
+        (), "lists of topics whose equal partition numbers stay with one member, as with range"
+    )
     reset_policy: ResetSetting | None = setting(
         None, "auto.offset.reset of their consumers, which Kafka does not report"
     )

@@ -66,6 +66,9 @@ def _numbers(head: Mapping[str, Any]) -> str:
         ),
         ("partitions per member", *(_range(m) for m in both)),
     ]
+    across = head.get("across_racks_before"), head.get("across_racks_after")
+    if None not in across:
+        rows.append(("load across racks", *(f"{share:.1%}" for share in across)))
     facts = [
         f"plan `{markdown_text(head['plan_id'][:12])}`, slot {_moment(head['slot'])}",
         f"{head['num_members']:,} members, assignor {markdown_text(head['assignor'])}",

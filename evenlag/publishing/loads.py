@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from assignor_core.errors import AssignorError
-from assignor_core.loads import LOADS_KEY_PREFIX, MAX_CAPACITY, LoadsPayload, encode_loads, loads_key
+from assignor_core.loads import (
+    LOADS_KEY_PREFIX,
+    MAX_CAPACITY,
+    LoadRacks,
+    LoadsPayload,
+    encode_loads,
+    loads_key,
+)
 from assignor_core.objective import Load, member_load
 from evenlag.enums import ControlAction, GroupState, GroupType, Mode
 from evenlag.errors import JobError
@@ -51,13 +58,15 @@ _LOG = named_logger(__name__)
 LARGEST_LOAD: Final = 1_000_000
 _DIGITS: Final = 3
 _MINUTE_MS: Final = 60_000
+_THOUSANDTHS: Final = 1_000
 _LAG_COLUMNS: Final = (
     "group_id", "topic_id", "topic", "partition", "owner_member_id", "target_member_id", "status",
     "lag_records", "lag_bound", "arrival_rate_records_per_s", "stalled", "commit_problem", "owner_problem",
+    "racks",
 )  # fmt: skip
 _MEMBER_COLUMNS: Final = (
-    "group_id", "member_id", "group_instance_id", "subscription", "group_state", "group_type", "assignor",
-    "subscription_error", "assignment_error", "error",
+    "group_id", "member_id", "group_instance_id", "rack_id", "subscription", "group_state", "group_type",
+    "assignor", "subscription_error", "assignment_error", "error",
 )  # fmt: skip
 # What part of the load must be on other partitions than published; a tenth, whatever its sum is rounded to.
 MATERIAL_SHARE: Final = 0.1
@@ -200,6 +209,36 @@ def _payload(
         count_slack=settings.count_slack,
         max_moves=settings.max_moves,
         member_ids=sorted(group.member_ids) if summary.type == GroupType.CONSUMER else None,
+        racks=_racks(batch, number, rows.topic_ids, settings),
+    )
+
+
+def _racks(
+    batch: GroupBatch, number: int, topic_ids: Sequence[str], settings: GroupSettings
+) -> LoadRacks | None:
+    """Where the partitions of a group can be read; None if that, or its members' racks, are unknown."""
+    if batch.racks is None:
+        return None
+    first, last = batch.row_start[number : number + 2].tolist()
+    held = batch.racks.of_row[first:last, :-1]
+    known = np.asarray(held.any(axis=1))
+    members = slice(*batch.member_start[number : number + 2].tolist())
+    if not known.any() or (batch.racks.of_member[members] < 0).all():
+        return None
+    sets, index = np.unique(held, axis=0, return_inverse=True)
+    names = np.array(batch.racks.names, dtype=object)
+    # The set of unknown racks, if there is one, is the first.
+    shift = int(not known.all())
+    return LoadRacks(
+        sets=[sorted(names[racks].tolist()) for racks in sets[shift:]],
+        topics=_by_partition(
+            topic_ids,
+            batch.topic_rows[slice(*batch.topic_start[number : number + 2].tolist())].tolist(),
+            batch.lag["partition"].to_numpy()[first:last],
+            index.reshape(-1) - shift,
+            ~known,
+        ),
+        tolerance=round(_THOUSANDTHS * settings.rack_tolerance),
     )
 
 
@@ -228,6 +267,7 @@ def _by_partition(
 _PARTS: Final[Mapping[str, Callable[[LoadsPayload], Any]]] = {
     "partitions changed": lambda of: {topic: len(values) for topic, values in of.loads.items()},
     "capacities changed": lambda of: (of.default_capacity, dict(of.capacities)),
+    "racks changed": lambda of: of.racks,
     "limits changed": lambda of: (of.count_slack, of.max_moves),
     "members changed": lambda of: None if of.member_ids is None else sorted(of.member_ids),
     "validity changed": lambda of: of.valid_until_ms - of.measured_at_ms,

@@ -523,10 +523,16 @@ def _gates(gates: Sequence[GateSummary]) -> Html:
     return Html(shown + details(f"{len(passed):,} {noun} passed every plan", gate_table))
 
 
+def _across_racks(plan: Mapping[str, Any]) -> str:
+    """Share of the load that members read across racks, before and after; empty where no rack is known."""
+    before, after = plan["across_racks_before"], plan["across_racks_after"]
+    return "" if before is None or after is None else f"{percent(before)} → {percent(after)}"
+
+
 def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
     columns = (
-        "plan", "slot", "status", "assignor", "mode", "moves#", "most loaded#", "predicted#", "actual#",
-        "why",
+        "plan", "slot", "status", "assignor", "mode", "moves#", "across racks", "most loaded#", "predicted#",
+        "actual#", "why",
     )  # fmt: skip
     rows = [
         (
@@ -536,6 +542,7 @@ def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
             Html(f'<span class="whole">{text(plan["assignor"])}</span>'),
             plan["mode"],
             number(plan["moves"]),
+            _across_racks(plan),
             *(
                 at_least_of(
                     plan[f"max_member_lag_{part}_records"], plan["num_unknown_lags"], plan["num_partitions"]

@@ -93,6 +93,7 @@ def collect_snapshot(
             known_groups=partial(_known_groups, lake, reader, name),
             pseudonymizer=pseudonymizer,
             reset_policy_of=lambda group_id: policy.group_settings(name, group_id).reset_policy,
+            from_followers=cluster.fetch_from_followers,
         )
         reading = cluster_reader.read(progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)

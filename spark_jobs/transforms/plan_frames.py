@@ -37,6 +37,7 @@ LAG_COLUMNS: Final = (
     "stalled",
     "commit_problem",
     "owner_problem",
+    "racks",
 )
 MEMBER_COLUMNS: Final = (
     "group_state",
@@ -44,6 +45,7 @@ MEMBER_COLUMNS: Final = (
     "assignor",
     "member_id",
     "group_instance_id",
+    "rack_id",
     "subscription",
     "subscription_error",
     "assignment_error",

@@ -36,7 +36,7 @@ from assignor_core.hint import (
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parent / "data" / "hint_vectors.json").read_text(encoding="utf-8")
 )
-TOPIC = "AAAAAAAAAAAAAAAAAAAAAQ"
+TOPIC, OTHER = "AAAAAAAAAAAAAAAAAAAAAQ", "BAAAAAAAAAAAAAAAAAAAAA"
 
 
 def names(kind: str) -> list[Any]:
@@ -136,8 +136,23 @@ def test_member_ids_are_an_object(content: Any) -> None:
     assert_is_refused(content)
 
 
-def assert_is_refused(member_ids: Any) -> None:
-    content = json.loads(make_payload().encode()) | {"member_ids": member_ids}
+@pytest.mark.parametrize(
+    "together",
+    [None, [], 7, {}, [[]], [[TOPIC]], [[TOPIC, 7]], [[TOPIC, TOPIC]], [[OTHER, TOPIC]], [[TOPIC, "t"]],
+     [[OTHER, "CAAAAAAAAAAAAAAAAAAAAA"], [TOPIC, "DAAAAAAAAAAAAAAAAAAAAA"]], [[TOPIC, OTHER]] * 2],
+)  # fmt: skip
+def test_topics_that_stay_together_are_in_lists_that_ascend(together: Any) -> None:
+    assert_is_refused(together, "together")
+
+
+def test_a_hint_without_topics_that_stay_together_does_not_speak_of_them() -> None:
+    assert b"together" not in make_payload().encode()
+    payload = make_payload(together=[[OTHER, TOPIC]])
+    assert HintPayload.decode(payload.encode()).together == [[TOPIC, OTHER]]
+
+
+def assert_is_refused(value: Any, name: str = "member_ids") -> None:
+    content = json.loads(make_payload().encode()) | {name: value}
     with pytest.raises(HintFormatError):
         HintPayload.decode(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 

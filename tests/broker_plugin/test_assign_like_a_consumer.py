@@ -91,10 +91,10 @@ def judge(scene: Scene, value: Hint) -> tuple[str, Placed]:
 
 
 def test_the_plug_in_judges_as_a_consumer_does(harness: Harness) -> None:
-    """500 random groups and hints: the same reason, and the same target when the hint is followed."""
+    """600 random groups and hints: the same reason, and the same target when the hint is followed."""
     chance = np.random.default_rng(848)
     reasons: Counter[str] = Counter()
-    for _ in range(500):
+    for _ in range(600):
         scene = random_scene(chance)
         payload = scene.payload(
             random_plan(scene, chance),
@@ -103,6 +103,8 @@ def test_the_plug_in_judges_as_a_consumer_does(harness: Harness) -> None:
         )
         if chance.random() < 0.05:
             payload = replace(payload, fingerprint=fingerprint([], {}))
+        if len(scene.topics) > 1 and chance.random() < 0.3:
+            payload = replace(payload, together=[list(scene.topics)[:2]])
         # Known by a static member that none of them is: what is compared are the rules.
         members = {"i:nobody": scene.members[0].member_id}
         payload = replace(payload, member_ids=members)

@@ -135,6 +135,18 @@ def test_hint_for_somebody_else_is_foreign(harness: Harness, changes: dict[str, 
         hint_value(make_payload()).replace(b'"0,2"', b'"0-1"'),
         hint_value(make_payload()).replace(b'"i:pod-0":"m-1"', b'"m:pod-0":"m-1"'),
         hint_value(make_payload()).replace(b'"i:pod-0":"m-1"', b'"i:pod-0":""'),
+        *(
+            hint_value(make_payload(together=[[A, B]])).replace(f'[["{A}","{B}"]]'.encode(), other.encode())
+            for other in (
+                "[]",
+                "7",
+                "[[]]",
+                f'[["{A}"]]',
+                f'[["{B}","{A}"]]',
+                f'[["{A}","{A}"]]',
+                '[["A","B"]]',
+            )
+        ),
         hint_value(make_payload()) + b" ",
         hint_value(make_payload()) + b"{}",
     ],

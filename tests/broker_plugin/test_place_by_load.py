@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assignor_core.loads import LoadRacks
 from tests.support.broker_plugin.harness import as_base64
 from tests.support.broker_plugin.placements import disagreements, place_in_java
 from tests.support.broker_plugin.problems import Consumer, Scene, loads_value
@@ -38,11 +39,15 @@ def test_groups_with_names_are_placed_as_the_vectors_say(harness: Harness) -> No
                 member["instance"],
                 tuple(member["topics"]),
                 held(vector["owners"], member["id"]),
+                member.get("rack"),
             )
             for member in vector["members"]
         )
         scene = Scene(members, vector["topics"])
-        payload = scene.loads(vector["record"].pop("loads"), **vector["record"])
+        record = vector["record"]
+        if "racks" in record:
+            record["racks"] = LoadRacks(**record["racks"])
+        payload = scene.loads(record.pop("loads"), **record)
         answer = harness.ask(
             "place_group",
             group=payload.group_id,

@@ -112,7 +112,7 @@ def test_a_row_of_an_assignor_has_its_declarations() -> None:
     rows = {line.split("`")[1]: line for line in lines if line.startswith("| `")}
     assert set(assignor_names()) == set(rows)
     assert rows["lag-aware-sticky"].endswith(
-        "| `max_moves`, `count_slack`, `min_gain`, `effort` | load | cooperative |"
+        "| `max_moves`, `count_slack`, `min_gain`, `rack_tolerance`, `effort` | load | cooperative |"
     )
     assert cells(rows["range"])[2:] == ["", "", "eager"]
 

@@ -58,6 +58,11 @@ OFFSETS: Final = table(
         "ARRAY<STRUCT<reset_policy: STRING, offset: BIGINT>>",
         "start offset by each `by_duration:…` of the policy; null offset: not read",
     ),
+    Column(
+        "racks",
+        "ARRAY<STRING>",
+        "racks in which consumers can read it: the leader's, or those of all replicas; null: unknown",
+    ),
     key=("snapshot_id", "topic_id", "topic", "partition"),
     partition_by=CLUSTER_AND_DAY,
 )
@@ -108,7 +113,7 @@ MEMBERS: Final = table(
     Column("assignment_epoch", "INT", "`group_epoch` of the target assignment"),
     Column("member_epoch", "INT", "epoch of the current assignment"),
     Column("member_type", "STRING", "classic during a migration"),
-    Column("rack_id", "STRING", "client.rack"),
+    Column("rack_id", "STRING", "client.rack, of classic members too"),
     Column(
         "target_assignment",
         "ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>",
@@ -152,6 +157,7 @@ LAG: Final = table(
     Column("owner_problem", "STRING", "why the owner is unknown, or which members own it together"),
     Column("lag_bound", "STRING", "LOWER or UPPER: `lag_records` is a bound; null: exact"),
     Column("time_lag_at_least_ms", "BIGINT", "lower bound where `time_lag_ms` is unknown"),
+    Column("racks", "ARRAY<STRING>", "as in `offsets`"),
     key=("snapshot_id", "group_id", "topic_id", "topic", "partition"),
     partition_by=CLUSTER_AND_DAY,
 )

@@ -52,6 +52,8 @@ PLANS: Final = table(
     Column("assignments_hash", "STRING", "SHA-256 of its rows of `plan_assignments`; null: shadow"),
     Column("seal", "STRING", "seal of the row; null: no key, or shadow"),
     Column("attempt_id", "STRING", "null; development versions filled it, and their seals cover it"),
+    Column("across_racks_before", "DOUBLE", "share of the load that members read across racks"),
+    Column("across_racks_after", "DOUBLE", "the same in the plan; both null: no rack is known"),
     key=("plan_id",),
     writer="direct",
 )

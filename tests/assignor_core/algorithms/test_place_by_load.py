@@ -14,12 +14,12 @@ from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.errors import HintMismatchError
 from assignor_core.group import Group
 from assignor_core.hint import member_key
-from assignor_core.loads import LoadsPayload
+from assignor_core.loads import LoadRacks, LoadsPayload
 from assignor_core.metrics import member_counts
 from assignor_core.protocol import cooperative_step, next_round
 from assignor_core.verify import check_assignment, largest_count_gap
 from tests.support.by_load.compare import differing
-from tests.support.by_load.groups import group_of, place, random_vector, with_results
+from tests.support.by_load.groups import group_of, place, random_vector, with_racks, with_results
 from tests.support.by_load.vectors import chosen_vectors, read_vectors
 from tests.support.each import for_each
 
@@ -138,7 +138,10 @@ def test_loads_that_cannot_be_used_are_a_mismatch() -> None:
 
 
 def placed_vector(seed: int) -> tuple[Vector, Group, dict[str, str], LoadsPayload, NDArray[np.int32]]:
+    """Every other one with racks."""
     vector = random_vector(seed)
+    if seed % 2:
+        vector = with_racks(vector, seed)
     group, ids, loads = group_of(vector)
     return vector, group, ids, loads, place_by_load(group, ids, loads).target
 
@@ -257,6 +260,36 @@ def test_order_of_members_and_topics_does_not_matter(seed: int) -> None:
         "topics": dict(chance.sample(topics, len(topics))),
     }
     assert place(shuffled) == place(vector) == place(vector)
+
+
+@for_each(range(40))
+def test_racks_that_are_not_known_change_nothing(seed: int) -> None:
+    plain = random_vector(seed)
+    vector = with_racks(plain, seed)
+    nobody = [{**member, "rack": None} for member in vector["members"]]
+    racks = {**vector["record"]["racks"], "topics": {}}
+    assert place({**vector, "members": nobody}) == place(plain)
+    assert place({**vector, "record": {**vector["record"], "racks": racks}}) == place(plain)
+
+
+def test_free_and_released_partitions_go_near_within_the_tolerance() -> None:
+    """48 partitions, read in one of two racks; 4 members become 6: fewer are read across racks, as evenly."""
+    across, largest = np.zeros(2), np.zeros(2)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        load, rack = rng.integers(50, 100, 48), rng.integers(0, 2, 48)
+        plain = make_loads(load.tolist(), max_moves=48)
+        racks = LoadRacks([["r0"], ["r1"]], {TOPIC: rack.tolist()}, 20)
+        for number, loads in enumerate((plain, replace(plain, racks=racks))):
+            owner = np.full(48, -1)
+            for num_members in range(4, 7):
+                names = tuple(f"r{member % 2}" for member in range(num_members))
+                group = replace(one_topic(owner.tolist(), num_members), rack_names=names)
+                owner = place_by_load(group, IDS, loads).target
+                across[number] += load[owner % 2 != rack].sum() / load.sum()
+                largest[number] += np.bincount(owner, load).max() / load.sum() * num_members
+    assert across[1] < 0.5 * across[0]
+    assert largest[1] <= 1.05 * largest[0]
 
 
 def largest_and_best(group: Group, load: NDArray[np.int64], target: NDArray[np.int32]) -> tuple[float, float]:

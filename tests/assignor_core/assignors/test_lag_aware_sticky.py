@@ -129,6 +129,46 @@ def test_largest_lag_is_near_the_optimum(kind: str, max_moves: int) -> None:
     assert np.mean(distances) <= 0.02
 
 
+def least_gap(group: Group, max_moves: int) -> int:
+    """Return the least difference of the largest and the smallest count, for equal subscriptions."""
+    members, rows = group.num_members, group.num_partitions
+    size = rows * members
+    place = np.arange(size).reshape(rows, members)
+    matrix = np.zeros((rows + 2 * members + 1, size + 2))
+    low, high = np.zeros(len(matrix)), np.full(len(matrix), np.inf)
+    for row in range(rows):
+        matrix[row, place[row]] = 1
+        low[row] = high[row] = 1
+        if group.owner[row] >= 0:
+            matrix[-1, place[row, group.owner[row]]] = 1
+    for member in range(members):
+        matrix[rows + member, [*place[:, member], size]] = [*[1.0] * rows, -1.0]
+        matrix[rows + members + member, [*place[:, member], size + 1]] = [*[-1.0] * rows, 1.0]
+    low[rows:-1], high[rows:-1] = -np.inf, 0
+    low[-1] = (group.owner >= 0).sum() - max_moves
+    result = milp(
+        np.append(np.zeros(size), [1.0, -1.0]),
+        constraints=LinearConstraint(matrix, low, high),
+        bounds=Bounds(0, np.append(np.ones(size), [np.inf, np.inf])),
+        integrality=np.ones(size + 2),
+    )
+    return round(float(result.fun))
+
+
+def test_excess_of_counts_is_the_least_where_all_take_the_same_topics() -> None:
+    num_uneven = 0
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        group = skewed("uniform", int(rng.integers(2, 6)), int(rng.integers(2, 14)), seed)
+        owner = rng.integers(-1, int(rng.integers(1, group.num_members + 1)), group.num_partitions)
+        group = group.with_state(owner.astype(np.int32), group.lag)
+        moves, slack = int(rng.integers(0, 5)), int(rng.integers(0, 2))
+        plan = LagAwareStickyAssignor(max_moves=moves, count_slack=slack).plan(group)
+        assert plan.count_excess == max(0, least_gap(group, moves) - 1 - slack), seed
+        num_uneven += plan.count_excess > 0
+    assert num_uneven > 5
+
+
 @pytest.mark.parametrize("kind", ["zipf", "hot topic", "slow member"])
 def test_few_moves_reach_the_skew_of_lag_aware(kind: str) -> None:
     group = skewed(kind, 20, 400, 7)

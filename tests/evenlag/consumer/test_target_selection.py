@@ -98,6 +98,21 @@ def test_a_hint_that_does_not_fit_is_refused_and_the_group_balanced(
     assert counts(decision.target, 2) == [2, 2]
 
 
+def test_a_hint_that_separates_topics_that_stay_together_is_refused() -> None:
+    members = [Member(name, ("t", "u"), owned=owned(n), generation=1) for n, name in enumerate("ab")]
+    for counts_of, last, reason, detail in (
+        ({"t": 2, "u": 2}, {"a": [0], "b": [1]}, Reason.FOLLOWED, "0 moves"),
+        ({"t": 2, "u": 2}, {"a": [1], "b": [0]}, Reason.INVALID, "2 partitions are with another member"),
+        ({"t": 2, "u": 3}, {"a": [0], "b": [1, 2]}, Reason.INVALID, "have 2 and 3 partitions"),
+    ):
+        group = Group.from_members(counts_of, members)
+        placed = {f"m:{n}": {T_ID: [i], U_ID: last[n]} for i, n in enumerate("ab")}
+        payload = payload_for(group, {}, assignment=placed, together=[[T_ID, U_ID]])
+        decision = choose_target(group, view_of(payload), IDS, now_ms=NOW_MS)
+        assert decision.reason is reason, decision.detail
+        assert detail in decision.detail
+
+
 def test_an_expired_hint_is_not_started_but_finished_and_kept() -> None:
     group = group_of(owned(0, 1), owned(2, 3))
     view = view_of(payload_for(group, {"a": [0], "b": [1, 2, 3]}), expires_at_ms=NOW_MS)

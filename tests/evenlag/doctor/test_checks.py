@@ -21,6 +21,7 @@ from evenlag.doctor.kafka_checks import (
     check_commits,
     check_extra,
     check_joins,
+    check_together,
     check_unmatched,
     check_versions,
     describe_modes,
@@ -222,6 +223,30 @@ def test_groups_are_held_against_the_rules() -> None:
     [blind] = check_commits(loaded.policy, "orders", uncommitted)
     assert blind.message.endswith("the lag of 1 groups is not known: auto-1 (3)")
     assert worst(check_commits(loaded.policy, "orders", {"quiet": 9})) == "ok"
+
+
+def test_topics_that_range_keeps_together_are_proposed() -> None:
+    rules = "  - {match: joins, mode: shadow}\n  - {match: kept, together: [[orders, payments, other]]}\n"
+    both = {"subscription": ["orders", "payments", "small", "third"]}
+    alike = [{"member_id": "a", **both}, {"member_id": "b", **both}]
+    apart = [{"member_id": "a", **both}, {"member_id": "b", "subscription": ["orders"]}]
+    groups = {
+        "joins": {"protocol_data": "range", "members": alike},
+        "kept": {"protocol_data": "range", "members": alike},
+        "unmatched": {"protocol_data": "range", "members": alike},
+    }
+    sizes = {"orders": 12, "payments": 12, "third": 6, "small": 1}
+    loaded = policy(rules).policy
+    [found] = check_together(loaded, "orders", groups, sizes)
+    assert found.verdict is Verdict.WARNING
+    assert found.message.endswith("in 1 groups: joins (together: [[orders, payments]])")
+    for other in (
+        {"joins": {"protocol_data": "evenlag", "members": alike}},
+        {"joins": {"protocol_data": "range", "members": apart}},
+        {"joins": {"protocol_data": "range", "members": [{"member_id": "a", "subscription": None}]}},
+    ):
+        assert worst(check_together(loaded, "orders", other, sizes)) == "ok"
+    assert worst(check_together(loaded, "orders", groups, sizes | {"payments": 11})) == "ok"
 
 
 def test_the_extra_is_missed_where_hints_are_published_to_brokers() -> None:

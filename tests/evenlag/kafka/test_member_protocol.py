@@ -52,6 +52,24 @@ def hexed(text: str) -> bytes:
         pytest.param("0001 00000001 0001 61 fffffffe", (["a"], None), id="user data of size -2"),
         pytest.param("0003 00000001 0001 61 00000000 ffffffff", (["a"], b""), id="null owned partitions"),
         pytest.param("7fff 00000001 0001 61 00000000 00", (["a"], b""), id="a version of the future"),
+        pytest.param(
+            "0003 00000001 0001 61 00000000 00000001 0001 61 00000002 00000000 00000001 00000007 0002 7231",
+            (["a"], b"", "r1"),
+            id="a rack",
+        ),
+        pytest.param(
+            "0003 00000001 0001 61 ffffffff 00000000 00000007 0001 72 ff",
+            (["a"], None, "r"),
+            id="more follows",
+        ),
+        pytest.param("0003 00000001 0001 61 00000000 00000000 00000007 ffff", (["a"], b""), id="null rack"),
+        pytest.param("0003 00000001 0001 61 00000000 00000000 00000007 0000", (["a"], b""), id="empty rack"),
+        pytest.param(
+            "0003 00000001 0001 61 00000000 00000000 00000007 0002 c328", (["a"], b""), id="bad rack"
+        ),
+        pytest.param(
+            "0002 00000001 0001 61 00000000 00000000 00000007 0001 72", (["a"], b""), id="version 2"
+        ),
         pytest.param("0000 00000002 0001 61 0001 61 00000000", (["a"], b""), id="a topic twice"),
         pytest.param("0000 00000000 00000000", ([], b""), id="no topic"),
         pytest.param("0000 00000001 0002 6100 00000000", (["a\0"], b""), id="a name that no topic can have"),
@@ -74,7 +92,8 @@ def test_subscriptions_are_values_or_say_what_is_wrong(data: str, expected: Any)
         with pytest.raises(MalformedError, match=expected):
             read_subscription(hexed(data))
     else:
-        assert read_subscription(hexed(data)) == expected
+        topics, user_data, *rack = expected
+        assert read_subscription(hexed(data)) == (topics, user_data, *(rack or [None]))
 
 
 @pytest.mark.parametrize(
@@ -118,9 +137,15 @@ def test_assignments_are_values_or_say_what_is_wrong(data: str, expected: Any) -
 def test_what_kafka_python_encodes_is_read(version: int) -> None:
     owned = [("orders", [2, 0]), ("rx-ä", [5])]
     subscription = ConsumerProtocolSubscription(
-        version=version, topics=["orders", "rx-ä"], user_data=b"data", owned_partitions=owned
+        version=version,
+        topics=["orders", "rx-ä"],
+        user_data=b"data",
+        owned_partitions=owned,
+        generation_id=7,
+        rack_id="eu-1",
     )
-    assert read_subscription(subscription.encode()) == (["orders", "rx-ä"], b"data")
+    rack = "eu-1" if version == 3 else None
+    assert read_subscription(subscription.encode()) == (["orders", "rx-ä"], b"data", rack)
     assert read_assignment(ConsumerProtocolAssignment(version, owned, b"").encode()) == [
         {"topic": "orders", "partitions": [0, 2]},
         {"topic": "rx-ä", "partitions": [5]},

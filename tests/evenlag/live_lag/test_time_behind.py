@@ -23,7 +23,9 @@ MINUTE_MS = 60_000
 def partitions(*topic_ids: str) -> Partitions:
     """One partition of each topic."""
     rows = np.arange(len(topic_ids), dtype=np.int32)
-    return Partitions(topic_ids, topic_ids, rows, np.zeros_like(rows), np.ones_like(rows))
+    return Partitions(
+        topic_ids, topic_ids, rows, np.zeros_like(rows), np.ones_like(rows), (), -np.ones_like(rows)
+    )
 
 
 def behind(points: TimePoints, now_ms: int, *positions: int) -> list[tuple[int | None, int | None]]:

@@ -257,3 +257,73 @@ def test_a_group_nobody_asked_for_gets_no_row() -> None:
     assert plan_batch(SKEWED, members(), given).num_rows > 0
     observed = parse_policy(POLICY.format(more=""), environ={"EVENLAG_MAX_MODE": "observe"}).policy
     assert plan_batch(SKEWED, members(), replace(given, policy=observed)).num_rows == 0
+
+
+def racked(rows: pa.Table, name: str, racks: Sequence[Any]) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.field(place), pa.array(racks, rows.field(place).type))
+
+
+def test_racks_choose_among_plans_that_are_as_even() -> None:
+    """Of the two heavy partitions, that of m-1 can be read in both racks, so that it moves."""
+    rows = lag([900, 880, 10, 20])
+    anywhere = ["a", "b"]
+    near_m1 = racked(rows, "racks", [anywhere, ["a"], anywhere, anywhere])
+    member_rows = racked(members(), "rack_id", ["a", "b"])
+    found = {}
+    for name, lag_rows, other_rows in (
+        ("unknown", rows, member_rows),
+        ("no member", near_m1, members()),
+        ("known", near_m1, member_rows),
+        ("elsewhere", racked(rows, "racks", [["c"]] * 4), member_rows),
+    ):
+        _, plan, owners = decide(lag_rows, other_rows, context())
+        assert plan is not None
+        found[name] = owners[0], owners[1], plan["across_racks_before"], plan["across_racks_after"]
+    assert found["unknown"] == found["no member"] == ("m-1", "m-2", None, None)
+    assert found["known"] == ("m-2", "m-1", 0.0, 0.0)
+    assert found["elsewhere"] == ("m-1", "m-2", 1.0, 1.0)
+
+
+def two_topics(lags: Sequence[int], owners: Sequence[str]) -> pa.Table:
+    """As `lag`, of the topics t and u with half of the partitions each."""
+    rows, half = lag(lags, (None,) * len(lags), owners), len(lags) // 2
+    names = ["t"] * half + ["u"] * half
+    rows = racked(rows, "partition", [*range(half), *range(half)])
+    return racked(racked(rows, "topic", names), "topic_id", [TOPIC_IDS[name] for name in names])
+
+
+def test_topics_that_stay_together_move_together() -> None:
+    rows = two_topics([500, 400, 9, 8, 7, 6, 5, 4], ["m-1", "m-1", "m-2", "m-2"] * 2)
+    member_rows = members(subscription=["t", "u"])
+    more = ", together: [[u, t]], count_slack: 0, max_moves: {}"
+    (answer,) = plan_batch(rows, member_rows, context(more.format(4))).to_pylist()
+    owners = {(row["topic"], row["partition"]): row["owner_after"] for row in answer["rows"]}
+    assert [owners["t", number] for number in range(4)] == [owners["u", number] for number in range(4)]
+    assert owners["t", 0] != owners["t", 1]
+    assert (answer["head"]["moves"], answer["head"]["violations"]) == (4, [])
+    payload = HintPayload.decode(answer["head"]["payload"].encode())
+    assert payload.together == [sorted([TOPIC_IDS["t"], TOPIC_IDS["u"]])]
+    # A unit has two partitions: three moves are enough for one unit only, and an exchange needs two.
+    (answer,) = plan_batch(rows, member_rows, context(more.format(3))).to_pylist()
+    assert answer["decided"]["decision"] == "NO_CHANGE"
+
+
+def test_topics_that_are_apart_are_united_first() -> None:
+    rows = two_topics([50, 40, 9, 8, 7, 6, 5, 4], ["m-1", "m-1", "m-2", "m-2", "m-2", "m-1", "m-2", "m-1"])
+    (answer,) = plan_batch(
+        rows, members(subscription=["t", "u"]), context(", together: [[t, u]], min_gain: 0, max_moves: 2")
+    ).to_pylist()
+    owners = {(row["topic"], row["partition"]): row["owner_after"] for row in answer["rows"]}
+    assert owners["u", 0] == owners["t", 0] == "m-1"
+    assert owners["u", 3] == owners["t", 3] == "m-2"
+    assert answer["head"]["moves"] == 2
+
+
+def test_topics_that_cannot_stay_together_are_the_reason_of_their_group() -> None:
+    rows = lag([900, 800, 10, 10])
+    rows = racked(rows, "topic", ["t", "t", "t", "u"])
+    rows = racked(racked(rows, "topic_id", [TOPIC_IDS[n] for n in "tttu"]), "partition", [0, 1, 2, 0])
+    decision, plan, _ = decide(rows, members(subscription=["t", "u"]), context(", together: [[t, u]]"))
+    assert (decision["decision"], plan) == ("FAILED", None)
+    assert decision["reason"] == "together: the topics 't' and 'u' have 3 and 1 partitions"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assignor_core.loads import LoadsPayload, encode_loads
+from assignor_core.loads import LoadRacks, LoadsPayload, encode_loads
 from assignor_core.objective import Load
 from evenlag.enums import Mode, OnChange
 from evenlag.lake.arrow_schema import arrow_schema
@@ -156,6 +156,28 @@ def test_a_person_approves_each_plan_unless_the_rule_asks_for_loads(
     # As executors have it.
     kind, values = settings.__reduce__()[1]
     assert unpack(kind, values).publishes_loads is publishes
+
+
+def test_racks_are_published_where_members_and_partitions_have_some() -> None:
+    racks = [["y", "x"], None, ["x"], ["x", "y"]]
+    lag = [row | {"racks": of} for row, of in zip(lag_rows(1, 2, 3, 4), racks, strict=True)]
+    here = [member("a", rack_id="x"), member("b")]
+    found = build(lag, here)["g"]
+    assert found.racks == LoadRacks([["x"], ["x", "y"]], {TOPIC_ID: [1, None, 0, 1]}, 20)
+    assert LoadsPayload.decode(found.encode()) == found
+    for other_lag, members in (
+        (lag, [member("a"), member("b")]),
+        (lag_rows(1, 2, 3, 4), here),
+        # Another group of the snapshot has racks.
+        (
+            [*lag_rows(1, 2), *(row | {"group_id": "h"} for row in lag)],
+            [*here, member("c", group="h", rack_id="x")],
+        ),
+    ):
+        assert build(other_lag, members)["g"].racks is None
+    assert (
+        material_change(found, replace(found, racks=None, measured_at_ms=AT_MS + 1), AT_MS) == "racks changed"
+    )
 
 
 def payload(*loads: int | None, at: int = 0, **changes: Any) -> LoadsPayload:

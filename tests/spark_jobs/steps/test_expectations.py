@@ -13,13 +13,14 @@ import pytest
 
 from evenlag.errors import QualityCheckError
 from evenlag.policy.gates import GATES, Comparison, Gate
-from evenlag.policy.group_settings import GroupSettings
+from evenlag.policy.group_settings import GateLimits, GroupSettings
 from spark_jobs.steps.expectations import gate_verdicts
 
 ROOT = Path(__file__).resolve().parents[3]
+RISE = GateLimits.model_validate({"max_cross_rack_rise": 0.5})
 GOOD: dict[str, Any] = {
     "plan_id": "good",
-    "settings": json.dumps(GroupSettings(max_moves=40, min_gain=0.05).model_dump(mode="json")),
+    "settings": json.dumps(GroupSettings(max_moves=40, min_gain=0.05, gates=RISE).model_dump(mode="json")),
     "num_violations": 0,
     "num_duplicates": 0,
     "num_missing": 0,
@@ -27,6 +28,8 @@ GOOD: dict[str, Any] = {
     "moves": 40,
     "count_gap": 1,
     "gain": 0.05,
+    "across_racks_before": 0.25,
+    "across_racks_after": 0.25,
     "num_unknown_partitions": 0,
     "snapshot_age_s": 900.0,
     "group_state": "Stable",
@@ -44,6 +47,7 @@ BREAKS: list[tuple[str, dict[str, Any], str]] = [
     ("count_slack", {"count_gap": 2}, "a partition could go to a member that has 2 fewer, at most 1"),
     ("max_moves", {"moves": 41}, "moves 41 partitions, at most 40 are allowed"),
     ("min_gain", {"gain": 0.049}, "lowers the largest lag of a member by 4.9%, at least 5.0% is required"),
+    ("cross_rack", {"across_racks_after": 0.76}, "reads 51% more of the load across racks, at most 50% is"),
     ("lag_known", {"num_unknown_partitions": 4}, "the lag of 4 partitions is not known"),
     ("snapshot_fresh", {"snapshot_age_s": 901.0}, "the snapshot is 901 s old, at most 900 s are allowed"),
     ("group_stable", {"group_state": "PreparingRebalance"}, "the group is PreparingRebalance, not Stable"),
@@ -70,7 +74,7 @@ def test_each_gate_is_failed_by_its_plan_alone_in_one_pass() -> None:
 def generated_plan(random: Random, number: int) -> dict[str, Any]:
     """A plan with values within, at and beyond the limits, and unknown ones."""
     pick = random.choice
-    settings = GroupSettings(max_moves=random.randrange(50), min_gain=pick((0.0, 0.05, 0.5)))
+    settings = GroupSettings(max_moves=random.randrange(50), min_gain=pick((0.0, 0.05, 0.5)), gates=RISE)
     return {
         **GOOD,
         "plan_id": f"plan-{number}",
@@ -80,6 +84,8 @@ def generated_plan(random: Random, number: int) -> dict[str, Any]:
         "num_unknown_partitions": pick((0, 0, 4)),
         "moves": random.randrange(60),
         "count_gap": random.randrange(4),
+        "across_racks_before": pick((None, 0.0, 0.25)),
+        "across_racks_after": pick((None, 0.25, 0.5, 1.0)),
         "gain": pick((None, float("nan"), 0.0, 0.05, 0.5, random.random())),
         "snapshot_age_s": pick((0.0, 900.0, 900.001, 2_000 * random.random())),
         "group_state": pick(("Stable", "Empty", None)),

@@ -92,10 +92,11 @@ public final class Harness {
                     });
                 });
                 Optional<String> instance = Optional.ofNullable(member.get("instance").textValue());
+                Optional<String> rack = Optional.ofNullable(member.get("rack").textValue());
                 members.put(
                         id,
                         new MemberSubscriptionAndAssignmentImpl(
-                                Optional.empty(), instance, topics, new Assignment(held)));
+                                rack, instance, topics, new Assignment(held)));
             }
             SubscriptionType type =
                     subscriptions.size() > 1 ? SubscriptionType.HETEROGENEOUS : SubscriptionType.HOMOGENEOUS;

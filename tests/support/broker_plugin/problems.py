@@ -36,6 +36,7 @@ class Consumer:
     instance: str | None = None
     topics: tuple[str, ...] = (A,)
     held: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    rack: str | None = None
 
     @property
     def key(self) -> str:
@@ -114,6 +115,7 @@ class Scene:
                 {
                     "id": member.member_id,
                     "instance": member.instance,
+                    "rack": member.rack,
                     "topics": list(member.topics),
                     "held": {topic: list(numbers) for topic, numbers in member.held.items()},
                 }

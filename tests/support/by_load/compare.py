@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tests.support.by_load.groups import place, random_vector, with_results
+from tests.support.by_load.groups import place, random_vector, with_racks, with_results
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,9 +17,9 @@ def differing(seeds: Iterable[int]) -> list[str]:
     found = []
     for seed in seeds:
         size = {"max_members": 16, "max_partitions": 30} if seed % 8 == 0 else {}
-        vector = with_results(random_vector(seed, **size))
-        if place(vector) != (vector["target"], vector["is_uneven"]):
-            found.append(vector["name"])
+        plain = random_vector(seed, **size)
+        vectors = [with_results(vector) for vector in (plain, with_racks(plain, seed))]
+        found += [v["name"] for v in vectors if place(v) != (v["target"], v["is_uneven"])]
     return found
 
 

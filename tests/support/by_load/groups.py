@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from assignor_core.algorithms.place_by_load import Placement, place_by_load
 from assignor_core.group import Group
 from assignor_core.hint import member_key, topic_id_text
-from assignor_core.loads import LoadsPayload
+from assignor_core.loads import LoadRacks, LoadsPayload
 from assignor_core.members import Member, utf16_key
 from tests.support.by_load import reference
 
@@ -39,6 +39,25 @@ def random_vector(seed: int, *, max_members: int = 8, max_partitions: int = 9, m
         "max_moves": chance.choice([0, 0, 1, 2, 3, 5, 100, MAX_LOAD]),
     }
     return {"name": f"random {seed}", "topics": topics, "members": members, "record": record}
+
+
+def with_racks(vector: Vector, seed: int) -> Vector:
+    """Return a random vector with racks of members and of partitions, some of them unknown."""
+    chance = random.Random(-seed)  # noqa: S311  # as above
+    names = ["r1", "r2", "r3", "é"][: chance.randint(2, 4)]
+    members = [
+        {**member, "rack": chance.choice([*names, None if chance.random() < 0.3 else "elsewhere"])}
+        for member in vector["members"]
+    ]
+    sets = [sorted(chance.sample(names, chance.randint(1, 2))) for _ in range(chance.randint(1, 4))]
+    topics = {
+        topic: [chance.randrange(len(sets)) if chance.random() < 0.9 else None for _ in range(count)]
+        for topic, count in vector["topics"].items()
+        if count and chance.random() < 0.9
+    }
+    racks = {"sets": sets, "topics": topics, "tolerance": chance.choice([0, 20, 20, 200])}
+    record = {**vector["record"], "racks": racks}
+    return {**vector, "name": f"{vector['name']} with racks", "members": members, "record": record}
 
 
 def _random_members(chance: random.Random, topics: list[str], count: int) -> list[Vector]:
@@ -128,6 +147,9 @@ def with_results(vector: Vector) -> Vector:
         owner=[-1 if owner is None else ids.index(owner) for values in owners.values() for owner in values],
         count_slack=record["count_slack"],
         max_moves=record["max_moves"],
+        rack=[member.get("rack") for member in members],
+        racks=_racks(record.get("racks"), topics),
+        tolerance=record.get("racks", {}).get("tolerance", 0),
     )
     flat, is_uneven = reference.place_by_load(case)
     placed = iter(None if member < 0 else ids[member] for member in flat)
@@ -150,6 +172,15 @@ def _filled(loads: Mapping[str, list[int | None]], topic: str, count: int) -> li
     return [mean if load is None else load for load in given] + [mean] * (count - len(given))
 
 
+def _racks(racks: Vector | None, topics: Mapping[str, int]) -> list[list[str] | None]:
+    found: list[list[str] | None] = []
+    for topic, count in topics.items():
+        numbers = [] if racks is None else racks["topics"].get(topic, [])[:count]
+        known = [None if racks is None or number is None else racks["sets"][number] for number in numbers]
+        found += known + [None] * (count - len(known))
+    return found
+
+
 def _live_owner(members: list[Vector], topic: str, partition: int) -> str | None:
     claims = [m for m in members if [topic, partition] in m["owned"]]
     newest = max((member["generation"] for member in claims), default=-1)
@@ -165,13 +196,17 @@ def group_of(vector: Vector) -> tuple[Group, dict[str, str], LoadsPayload]:
             member["id"],
             tuple(names[topic] for topic in member["topics"]),
             instance_id=member["instance"],
+            rack=member.get("rack"),
             owned=tuple((names[topic], partition) for topic, partition in member["owned"]),
             generation=member["generation"],
         )
         for member in vector["members"]
     ]
     group = Group.from_members({names[topic]: count for topic, count in vector["topics"].items()}, members)
-    payload = LoadsPayload("cluster", "group", "snapshot", 0, 1, **vector["record"])
+    record = dict(vector["record"])
+    if "racks" in record:
+        record["racks"] = LoadRacks(**record["racks"])
+    payload = LoadsPayload("cluster", "group", "snapshot", 0, 1, **record)
     return group, {name: topic for topic, name in names.items()}, payload
 
 

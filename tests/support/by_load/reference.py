@@ -6,6 +6,7 @@ The fast implementation is `assignor_core.algorithms.place_by_load`; both must g
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Case:
 
     Members are in UTF-16 order of their ids, rows in order of (topic id text, partition). `takes` holds the
     topics of each member as indexes, `topic` the topic of each row; `owner` is -1 for a free row.
+    `rack` is the rack of each member, `racks` those in which each row can be read, None if unknown.
     """
 
     capacity: Sequence[int]
@@ -36,6 +38,9 @@ class Case:
     owner: Sequence[int]
     count_slack: int
     max_moves: int
+    rack: Sequence[str | None] = ()
+    racks: Sequence[Collection[str] | None] = ()
+    tolerance: int = 0
 
 
 class State:
@@ -73,6 +78,28 @@ class State:
 
     def takers_of(self, row: int) -> list[int]:
         return self.takers[self.case.topic[row]]
+
+    def is_far(self, row: int, member: int) -> bool:
+        rack, racks = (self.case.rack or [None])[member], self.case.racks[row]
+        return rack is not None and racks is not None and rack not in racks
+
+    @cached_property
+    def has_racks(self) -> bool:
+        """Return whether somebody reads something that somebody takes across racks."""
+        return bool(self.case.rack) and any(self.is_far(r, m) for r in self.rows for m in self.members)
+
+    @cached_property
+    def near_level(self) -> int:
+        return self.mean * (SCALE + self.case.tolerance) // SCALE
+
+    def nearest(self, pool: list[int], row: int) -> int:
+        lightest = min(pool, key=self.lightest)
+        near = [m for m in pool if self.has_racks and not self.is_far(row, m)]
+        if not near:
+            return lightest
+        b = min(near, key=self.lightest)
+        levels = [self.level(m, self.load[row]) for m in (b, lightest)]
+        return b if levels[0] <= max(self.near_level, levels[1]) else lightest
 
     def level(self, member: int, change: int = 0) -> int:
         return (self.sum[member] + change) * SCALE // self.case.capacity[member]
@@ -138,7 +165,7 @@ class State:
                 most = max((self.count[m] for m in takers if self.holds(m, row)), default=0)
                 limit = max(most - 1, min(self.count[m] for m in takers) + self.slack)
                 pool = [m for m in takers if self.count[m] <= limit]
-            self.put(row, min(pool, key=self.lightest))
+            self.put(row, self.nearest(pool, row))
         self.lower(min(2 * len(order), MAX_PLACE_STEPS), PLACE_GAIN, set(order))
 
     def repair(self, budget: int, owned: Collection[int], *, empty_only: bool) -> int:
@@ -160,10 +187,14 @@ class State:
             if donors:
                 rows = held[min(donors, key=self.heaviest)]
                 room, want = self.wish(b)
-                row = min(rows, key=lambda r: (self.load[r] > room, abs(self.load[r] - want), r))
+                row = min(rows, key=lambda r: self.wanted(r, b, room, want))
                 self.put(row, b)
                 return True
         return False
+
+    def wanted(self, row: int, member: int, room: int, want: int) -> tuple[bool, bool, int, int]:
+        is_far = self.has_racks and self.is_far(row, member)
+        return self.load[row] > room, is_far, abs(self.load[row] - want), row
 
     def wish(self, member: int) -> tuple[int, int]:
         """Return the load that a member is short of, and that times its share of one row."""
@@ -186,6 +217,8 @@ class State:
             if not open_members:
                 return
             a = min(open_members, key=self.heaviest)
+            if self.has_racks and self.level(a) <= self.near_level:
+                return
             limit = self.level(a) - least_gain
             mine = [row for row in self.held(a) if row in movable]
             others = [m for m in self.members if m != a and any(self.can_take(m, row) for row in mine)]
@@ -207,11 +240,14 @@ class State:
             budget -= 2
             swaps += 1
 
-    def part_of_mean(self, parts: int) -> int:
+    @cached_property
+    def mean(self) -> int:
         users = {m for row in self.rows for m in self.takers_of(row)}
         capacity = sum(self.case.capacity[m] for m in users)
-        mean = sum(self.load[row] for row in self.rows) * SCALE // capacity if users else 0
-        return max(1, -(-mean // parts))
+        return sum(self.load[row] for row in self.rows) * SCALE // capacity if users else 0
+
+    def part_of_mean(self, parts: int) -> int:
+        return max(1, -(-self.mean // parts))
 
     def _best_move(self, a: int, mine: list[int], receivers: list[int], limit: int) -> tuple[int, int] | None:
         found = [

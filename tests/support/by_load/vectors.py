@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.by_load.groups import MAX_LOAD, Vector, random_vector, with_results
+from tests.support.by_load.groups import MAX_LOAD, Vector, random_vector, with_racks, with_results
 
 VECTORS = Path(__file__).parents[2] / "assignor_core" / "data" / "place_by_load.jsonl"
-_NUM_SMALL, _NUM_LARGE = 270, 14
+_NUM_SMALL, _NUM_LARGE, _NUM_WITH_RACKS = 270, 14, 80
 _TOPIC, _OTHER = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 
 
@@ -94,6 +94,7 @@ def main() -> None:
         random_vector(10_000 + seed, max_members=20, max_partitions=40, max_topics=5)
         for seed in range(_NUM_LARGE)
     ]
+    vectors += [with_racks(random_vector(seed), seed) for seed in range(_NUM_WITH_RACKS)]
     lines = (json.dumps(with_results(vector), separators=(",", ":")) for vector in vectors)
     VECTORS.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 

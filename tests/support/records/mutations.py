@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from assignor_core.errors import HintError
 from assignor_core.hint import HintPayload, decode_hint, derive_broker_key, encode_hint, hint_key
-from assignor_core.loads import LoadsPayload, decode_loads, encode_loads, loads_key
+from assignor_core.loads import LoadRacks, LoadsPayload, decode_loads, encode_loads, loads_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,6 +117,7 @@ def _hint(number: int) -> HintPayload:
         count_slack=1,
         max_moves=100,
         member_ids={"i:pod-0": "pod-0-5f"} if number else None,
+        together=[[_A, _B]] if number > 1 else None,
     )
 
 
@@ -134,6 +135,7 @@ def _loads(number: int) -> LoadsPayload:
         count_slack=0,
         max_moves=4,
         member_ids=["a", "b-é"] if number else None,
+        racks=LoadRacks([["r"], ["r", "é"]], {_A: [0, None, 1]}, 20) if number > 1 else None,
     )
 
 

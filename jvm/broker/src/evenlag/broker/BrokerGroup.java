@@ -30,6 +30,8 @@ final class BrokerGroup implements GroupView {
     final List<String> memberIds;
     /** Their keys in hints. */
     final List<String> keys;
+    /** Their racks, null for none. */
+    final List<String> racks;
     /** The ids of the topics that they subscribe to. */
     final List<Set<Uuid>> subscriptions;
     /**
@@ -50,12 +52,14 @@ final class BrokerGroup implements GroupView {
         int size = given.memberIds().size() - without.size();
         memberIds = new ArrayList<>(size);
         keys = new ArrayList<>(size);
+        racks = new ArrayList<>(size);
         subscriptions = new ArrayList<>(size);
         for (String memberId : given.memberIds()) {
             if (!without.contains(memberId)) {
                 MemberSubscription subscription = given.memberSubscription(memberId);
                 memberIds.add(memberId);
                 keys.add(GroupView.keyOf(memberId, subscription.instanceId().orElse(null)));
+                racks.add(subscription.rackId().orElse(null));
                 subscriptions.add(subscription.subscribedTopicIds());
             }
         }
@@ -93,6 +97,11 @@ final class BrokerGroup implements GroupView {
     @Override
     public List<String> keys() {
         return keys;
+    }
+
+    @Override
+    public List<String> racks() {
+        return racks;
     }
 
     @Override

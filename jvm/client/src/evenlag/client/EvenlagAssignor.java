@@ -133,7 +133,8 @@ public final class EvenlagAssignor implements ConsumerPartitionAssignor, Configu
                         subscription.groupInstanceId().orElse(null),
                         subscription.topics(),
                         subscription.ownedPartitions(),
-                        subscription.generationId().orElse(-1)));
+                        subscription.generationId().orElse(-1),
+                        subscription.rackId().orElse(null)));
             }
         }
     }

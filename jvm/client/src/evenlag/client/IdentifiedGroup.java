@@ -79,6 +79,11 @@ final class IdentifiedGroup implements GroupView {
     }
 
     @Override
+    public List<String> racks() {
+        return Arrays.asList(group.racks);
+    }
+
+    @Override
     public List<Set<Uuid>> subscriptions() {
         return subscriptions;
     }

@@ -19,6 +19,9 @@ public interface GroupView {
     /** Returns the number of partitions of each existing topic that a member subscribes to. */
     Map<Uuid, Integer> topics();
 
+    /** Returns the members' racks, null for none, in the order of the members. */
+    List<String> racks();
+
     /** Whether all members have equal subscriptions. */
     boolean isHomogeneous();
 

@@ -1,6 +1,7 @@
 package evenlag.core;
 
 import java.util.Collection;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.kafka.common.Uuid;
@@ -29,6 +30,7 @@ final class HeapSize {
     static long ofHint(
             String groupId,
             Map<String, String> memberIds,
+            List<List<Uuid>> together,
             Map<String, Hint.Share> shares,
             Map<Uuid, Hint.Owners> topics) {
         long size = HINT + 2 * DIGEST + text(groupId) + 2 * SMALL + map(topics.size());
@@ -41,6 +43,9 @@ final class HeapSize {
             if (HintTable.idOf(share.getKey()) != null) {
                 size += INDEX_ENTRY + text(share.getKey());
             }
+        }
+        for (List<Uuid> of : together) {
+            size += SMALL + of.size() * (UUID + INDEX_ENTRY);
         }
         for (Hint.Owners owners : topics.values()) {
             size += UUID + OWNERS + 2 * ints(owners.lasts().length);
@@ -69,6 +74,23 @@ final class HeapSize {
             for (String id : memberIds) {
                 size += text(id) + INDEX_ENTRY;
             }
+        }
+        return size;
+    }
+
+    static long ofRacks(Loads.Racks racks) {
+        if (racks == null) {
+            return 0;
+        }
+        long size = 2 * SMALL + map(racks.topics().size());
+        for (Set<String> set : racks.sets()) {
+            size += map(set.size());
+            for (String rack : set) {
+                size += text(rack);
+            }
+        }
+        for (int[] values : racks.topics().values()) {
+            size += UUID + ints(values.length);
         }
         return size;
     }

@@ -1,6 +1,7 @@
 package evenlag.core;
 
 import java.util.Arrays;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.kafka.common.Uuid;
@@ -17,6 +18,7 @@ import org.apache.kafka.common.Uuid;
  * @param countSlack how much the counts may differ
  * @param maxMoves how many partitions it may take from their owners
  * @param memberIds key to member id of the static members; null for a group of the classic protocol
+ * @param together lists of topics whose equal partition numbers stay with one member
  * @param shares what each member gets, by key; members without partitions are left out
  * @param topics the members that get each topic's partitions
  * @param bytes its size in the heap
@@ -31,6 +33,7 @@ public record Hint(
         long countSlack,
         long maxMoves,
         Map<String, String> memberIds,
+        List<List<Uuid>> together,
         Map<String, Share> shares,
         Map<Uuid, Owners> topics,
         long bytes) {
@@ -78,7 +81,8 @@ public record Hint(
         Map<String, Long> head = envelope.numbers();
         return new Hint(
                 planId, groupId, head.get("sequence"), head.get("issued_at_ms"), head.get("expires_at_ms"), null, 0,
-                0, null, Map.of(), Map.of(), HeapSize.ofHint(groupId, null, Map.of(), Map.of()));
+                0, null, List.of(), Map.of(), Map.of(),
+                HeapSize.ofHint(groupId, null, List.of(), Map.of(), Map.of()));
     }
 
     /** Whether it can be followed; one in a newer format replaces older hints all the same. */

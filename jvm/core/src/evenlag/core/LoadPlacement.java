@@ -103,7 +103,31 @@ public final class LoadPlacement {
         }
         return new LoadProblem(
                 capacities, classOf, topicsOfClass, topics.size(), topicOf, loadsOfRows(), owners,
-                loads == null ? 0 : loads.countSlack(), loads == null ? 0 : loads.maxMoves());
+                loads == null ? 0 : loads.countSlack(), loads == null ? 0 : loads.maxMoves(), racks());
+    }
+
+    /** Returns who reads what across racks; null if that is not known. */
+    private LoadProblem.Racks racks() {
+        if (loads == null || loads.racks() == null) {
+            return null;
+        }
+        List<Set<String>> sets = loads.racks().sets();
+        boolean[][] isFar = new boolean[sets.size() + 1][members.length];
+        for (int rank = 0; rank < members.length; rank++) {
+            String rack = group.racks().get(members[rank]);
+            for (int set = 0; set < sets.size(); set++) {
+                isFar[set][rank] = rack != null && !rack.isEmpty() && !sets.get(set).contains(rack);
+            }
+        }
+        int[] setOf = new int[firstRow[topics.size()]];
+        Arrays.fill(setOf, sets.size());
+        for (int topic = 0; topic < topics.size(); topic++) {
+            int[] known = loads.racks().topics().getOrDefault(topics.get(topic), new int[0]);
+            for (int number = 0; number < known.length && firstRow[topic] + number < firstRow[topic + 1]; number++) {
+                setOf[firstRow[topic] + number] = known[number] < 0 ? sets.size() : known[number];
+            }
+        }
+        return new LoadProblem.Racks(isFar, setOf, loads.racks().tolerance());
     }
 
     private int capacity(String key) {

@@ -2,6 +2,7 @@ package evenlag.core;
 
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.common.Uuid;
 
 /**
@@ -17,6 +18,7 @@ import org.apache.kafka.common.Uuid;
  * @param capacities by member key
  * @param loads by partition; {@link #UNKNOWN} if it was not measured
  * @param memberIds the group's; null for a group of the classic protocol
+ * @param racks where partitions can be read; null if that is not known
  * @param bytes their size in the heap
  */
 public record Loads(
@@ -30,8 +32,18 @@ public record Loads(
         Map<String, Integer> capacities,
         Map<Uuid, int[]> loads,
         List<String> memberIds,
+        Racks racks,
         long bytes) {
     static final int UNKNOWN = -1;
+
+    /**
+     * Where partitions can be read without crossing racks.
+     *
+     * @param sets different sets of racks
+     * @param topics the number of the set by partition; {@link #UNKNOWN} if it is not known
+     * @param tolerance by how many thousandths of the mean a member may be above it for near partitions
+     */
+    public record Racks(List<Set<String>> sets, Map<Uuid, int[]> topics, int tolerance) {}
 
     /** Whether they were measured by now, allowing for clocks that differ. */
     public boolean isDue(long nowMs) {

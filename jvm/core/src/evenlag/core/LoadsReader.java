@@ -4,15 +4,19 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.kafka.common.Uuid;
 
 /** Decodes the payload of loads. It accepts only the exact bytes that {@code LoadsPayload.encode} writes. */
 public final class LoadsReader {
     private static final int MAX_CAPACITY = 1000;
     private static final long MAX_SUM = 1L << 52;
+    private static final int MAX_TOLERANCE = 1000;
     private static final int NUM_FIELDS = 10;
+    private static final int NUM_RACK_FIELDS = 3;
 
     private final String groupId;
     private final String clusterId;
@@ -21,6 +25,9 @@ public final class LoadsReader {
     private final Map<String, Integer> capacities = new HashMap<>();
     private final Map<Uuid, int[]> loads = new HashMap<>();
     private List<String> memberIds;
+    private final List<Set<String>> rackSets = new ArrayList<>();
+    private final Map<Uuid, int[]> rackTopics = new HashMap<>();
+    private boolean hasRacks;
     private int room = HintCodec.MAX_PARTITIONS;
     private long sum;
 
@@ -39,7 +46,7 @@ public final class LoadsReader {
             throw HintException.malformed("the payload is no JSON");
         }
         // None is unknown, and none stands twice.
-        if (numFields != NUM_FIELDS + (memberIds == null ? 0 : 1)) {
+        if (numFields != NUM_FIELDS + (memberIds == null ? 0 : 1) + (hasRacks ? 1 : 0)) {
             throw HintException.malformed("the payload's fields are not those of loads");
         }
         int defaultCapacity = numbers.get("default_capacity").intValue();
@@ -47,11 +54,16 @@ public final class LoadsReader {
             throw HintException.malformed("the payload is not in its canonical form");
         }
         PayloadReader.checkFor(texts, groupId, clusterId);
+        Loads.Racks racks = hasRacks
+                ? new Loads.Racks(
+                        List.copyOf(rackSets), Map.copyOf(rackTopics), numbers.get("tolerance").intValue())
+                : null;
         return new Loads(
                 HintCodec.sha256Of(value, from), groupId, numbers.get("measured_at_ms"),
                 numbers.get("valid_until_ms"), numbers.get("count_slack").intValue(),
                 numbers.get("max_moves").intValue(), defaultCapacity, Map.copyOf(capacities),
-                Map.copyOf(loads), memberIds, HeapSize.ofLoads(groupId, capacities, loads, memberIds));
+                Map.copyOf(loads), memberIds, racks,
+                HeapSize.ofLoads(groupId, capacities, loads, memberIds) + HeapSize.ofRacks(racks));
     }
 
     private void readField(CanonicalReader reader, String name) throws IOException, HintException {
@@ -65,7 +77,15 @@ public final class LoadsReader {
             case "default_capacity" -> numbers.put(name, reader.number(name, 1, MAX_CAPACITY));
             case "measured_at_ms", "valid_until_ms" ->
                 numbers.put(name, reader.number(name, 0, Envelope.MAX_SEQUENCE));
-            case "loads" -> reader.object(name, topic -> readTopic(reader, topic));
+            case "loads" -> reader.object(name, topic -> loads.put(
+                    CanonicalReader.topicId(topic), readNumbers(reader, () -> readLoad(reader))));
+            case "racks" -> {
+                hasRacks = true;
+                room = HintCodec.MAX_PARTITIONS;
+                if (reader.object(name, field -> readRacks(reader, field)) != NUM_RACK_FIELDS) {
+                    throw HintException.malformed("the payload's racks lack a field");
+                }
+            }
             case "member_ids" -> readMemberIds(reader);
             default -> throw HintException.malformed("the payload has a field that is not known");
         }
@@ -78,23 +98,64 @@ public final class LoadsReader {
         capacities.put(key, (int) reader.number("capacities", 1, MAX_CAPACITY));
     }
 
-    private void readTopic(CanonicalReader reader, String text) throws IOException, HintException {
-        Uuid topic = CanonicalReader.topicId(text);
+    /** Reads a number, or that it is unknown. */
+    @FunctionalInterface
+    private interface NumberReader {
+        int read() throws IOException, HintException;
+    }
+
+    private int[] readNumbers(CanonicalReader reader, NumberReader number) throws IOException, HintException {
         int[][] values = {new int[16]};
         int[] size = {0};
-        reader.array("loads", () -> {
+        reader.array("topics", () -> {
             if (--room < 0) {
                 throw HintException.malformed("too many partitions in one record");
             }
             if (size[0] == values[0].length) {
                 values[0] = Arrays.copyOf(values[0], 2 * size[0]);
             }
-            values[0][size[0]++] = readLoad(reader);
+            values[0][size[0]++] = number.read();
         });
         if (size[0] == 0) {
             throw HintException.malformed("a topic of the loads has no partitions, and stands in them");
         }
-        loads.put(topic, Arrays.copyOf(values[0], size[0]));
+        return Arrays.copyOf(values[0], size[0]);
+    }
+
+    private void readRacks(CanonicalReader reader, String field) throws IOException, HintException {
+        switch (field) {
+            case "sets" -> reader.array(field, () -> rackSets.add(readRackSet(reader)));
+            case "tolerance" -> numbers.put(field, reader.number(field, 0, MAX_TOLERANCE));
+            case "topics" -> {
+                if (rackSets.isEmpty()) { // the sets are before the topics
+                    throw HintException.malformed("the payload's racks have no sets");
+                }
+                reader.object(field, topic -> rackTopics.put(
+                        CanonicalReader.topicId(topic), readNumbers(reader, () -> readRackNumber(reader))));
+            }
+            default -> throw HintException.malformed("the payload's racks have a field that is not known");
+        }
+    }
+
+    private int readRackNumber(CanonicalReader reader) throws IOException, HintException {
+        return reader.isNull() ? Loads.UNKNOWN : (int) reader.number("topics", 0, rackSets.size() - 1);
+    }
+
+    private static Set<String> readRackSet(CanonicalReader reader) throws IOException, HintException {
+        Set<String> racks = new HashSet<>();
+        String[] before = {""};
+        reader.array("sets", () -> {
+            String rack = reader.text("rack", CanonicalReader.MAX_UNITS);
+            if (Text.compare(before[0], rack) >= 0) {
+                throw HintException.malformed("the payload's racks do not ascend in a set");
+            }
+            before[0] = rack;
+            racks.add(rack);
+        });
+        if (racks.isEmpty()) {
+            throw HintException.malformed("the payload's racks have a set without racks");
+        }
+        return Set.copyOf(racks);
     }
 
     private int readLoad(CanonicalReader reader) throws IOException, HintException {

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -27,6 +28,7 @@ public final class PayloadReader {
     private final Map<Uuid, List<Hint.Share>> takers = new HashMap<>();
     private final Map<Uuid, Uuid> topicIds = new HashMap<>();
     private Map<String, String> memberIds;
+    private final List<List<Uuid>> together = new ArrayList<>();
     private int room = HintCodec.MAX_PARTITIONS;
 
     PayloadReader(Envelope envelope, String groupId, String clusterId) {
@@ -46,7 +48,8 @@ public final class PayloadReader {
             throw HintException.malformed("the payload is no JSON");
         }
         // None is unknown, and none stands twice.
-        if (numFields != NUM_FIELDS + (memberIds == null ? 0 : 1)) {
+        int numOptional = (memberIds == null ? 0 : 1) + (together.isEmpty() ? 0 : 1);
+        if (numFields != NUM_FIELDS + numOptional) {
             throw HintException.malformed("the payload's fields are not those of a hint");
         }
         Map<Uuid, Hint.Owners> topics = owners();
@@ -55,8 +58,8 @@ public final class PayloadReader {
         return new Hint(
                 HintCodec.sha256Of(value, from), groupId, head.get("sequence"), head.get("issued_at_ms"),
                 head.get("expires_at_ms"), texts.get("fingerprint"), numbers.get("count_slack"),
-                numbers.get("max_moves"), memberIds, shares, topics,
-                HeapSize.ofHint(groupId, memberIds, shares, topics));
+                numbers.get("max_moves"), memberIds, List.copyOf(together), shares, topics,
+                HeapSize.ofHint(groupId, memberIds, together, shares, topics));
     }
 
     static void checkFor(Map<String, String> texts, String groupId, String clusterId) throws HintException {
@@ -82,8 +85,32 @@ public final class PayloadReader {
                 reader.object(name, key -> readMemberId(reader, key, read));
                 memberIds = Map.copyOf(read);
             }
+            case "together" -> readTogether(reader);
             default -> throw HintException.malformed("the payload has a field that is not known");
         }
+    }
+
+    /** Reads lists of at least two topics, all of them different, that ascend as their topics do. */
+    private void readTogether(CanonicalReader reader) throws IOException, HintException {
+        Set<String> seen = new HashSet<>();
+        String[] before = {""};
+        reader.array("together", () -> {
+            List<Uuid> read = new ArrayList<>();
+            String[] last = {before[0]};
+            reader.array("together", () -> {
+                String text = reader.text("together", CanonicalReader.MAX_UNITS);
+                if (Text.compare(last[0], text) >= 0 || !seen.add(text)) {
+                    throw HintException.malformed("the payload's together does not ascend");
+                }
+                before[0] = read.isEmpty() ? text : before[0];
+                last[0] = text;
+                read.add(CanonicalReader.topicId(text));
+            });
+            if (read.size() < 2) {
+                throw HintException.malformed("the payload's together has a topic alone");
+            }
+            together.add(List.copyOf(read));
+        });
     }
 
     private static String readFingerprint(CanonicalReader reader) throws IOException, HintException {

@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.IntStream;
 import org.apache.kafka.common.Uuid;
 
 /** Checks a hint against a group, with the rules of {@code assignor_core.verify} and the consumers. */
@@ -61,6 +62,10 @@ public final class Verifier {
         int numLeft = countLeftOut();
         if (numLeft > 0) {
             found.add(numLeft + " partitions that somebody takes are with nobody");
+        }
+        int numApart = found.isEmpty() ? countApart() : 0;
+        if (numApart > 0) {
+            found.add(numApart + " partitions are with another member than those that they stay together with");
         }
         if (!found.isEmpty()) {
             return refuse(Reason.INVALID, String.join("; ", found));
@@ -139,6 +144,30 @@ public final class Verifier {
             }
         }
         return left;
+    }
+
+    /** Counts what is not with the equal number of the first topic; one for a topic that cannot be. */
+    private int countApart() {
+        int apart = 0;
+        for (List<Uuid> listed : hint.together()) {
+            List<Uuid> topics = listed.stream().filter(group.topics()::containsKey).toList();
+            for (Uuid topic : topics) {
+                apart += areAlike(topics.get(0), topic) ? countApart(topics.get(0), topic) : 1;
+            }
+        }
+        return apart;
+    }
+
+    private int countApart(Uuid one, Uuid other) {
+        int[] first = group.topics().get(one) == 0 ? NOTHING : hint.topics().get(one).byPartition();
+        int[] second = first.length == 0 ? NOTHING : hint.topics().get(other).byPartition();
+        return (int) IntStream.range(0, first.length).filter(i -> first[i] != second[i]).count();
+    }
+
+    private boolean areAlike(Uuid one, Uuid other) {
+        return group.topics().get(one).equals(group.topics().get(other))
+                && group.subscriptions().stream()
+                        .allMatch(topics -> topics.contains(one) == topics.contains(other));
     }
 
     private void countMoves() {

@@ -105,17 +105,20 @@ final class CountRepair {
         int best = -1;
         int[] rows = all.held(rich);
         for (int i = 0; i < all.count[rich]; i++) {
-            if (isFor(rows[i], poor) && (best < 0 || isNearer(rows[i], best, room, wanted))) {
+            if (isFor(rows[i], poor) && (best < 0 || isNearer(rows[i], best, poor, room, wanted))) {
                 best = rows[i];
             }
         }
         return best;
     }
 
-    private boolean isNearer(int a, int b, long room, long wanted) {
+    private boolean isNearer(int a, int b, int poor, long room, long wanted) {
         boolean isTooLarge = problem.loads[a] > room;
         if (isTooLarge != problem.loads[b] > room) {
             return !isTooLarge;
+        }
+        if (problem.isFar(a, poor) != problem.isFar(b, poor)) {
+            return problem.isFar(b, poor);
         }
         long distance = Math.abs(problem.loads[a] - wanted);
         long other = Math.abs(problem.loads[b] - wanted);

@@ -1,6 +1,8 @@
 package evenlag.core.place;
 
+import java.util.Arrays;
 import java.util.BitSet;
+import java.util.function.IntPredicate;
 
 /** Places free rows, the heaviest first, and then evens them out among themselves. */
 final class FreeRows {
@@ -11,11 +13,13 @@ final class FreeRows {
     private final LoadProblem problem;
     /** How many rows of each topic are still to be placed. */
     private final int[] left;
+    private final long nearLevel;
 
     private FreeRows(Allocation all) {
         this.all = all;
         problem = all.problem;
         left = new int[problem.numTopics];
+        nearLevel = problem.racks == null ? 0 : LoadLowering.nearLevel(problem);
     }
 
     /** Places rows that nobody has. */
@@ -30,7 +34,7 @@ final class FreeRows {
         }
         for (int row : order) {
             int[] takers = problem.takers[problem.topicOf[row]];
-            int receiver = isScarce() ? needy(takers) : -1;
+            int receiver = isScarce() ? needy(row, takers) : -1;
             all.put(row, receiver < 0 ? lowest(row, takers) : receiver);
             left[problem.topicOf[row]]--;
         }
@@ -56,32 +60,37 @@ final class FreeRows {
         return topics.stream().mapToLong(topic -> left[topic]).sum() <= needs;
     }
 
-    /** Returns the lowest of the takers that lack rows; of those without any, if there are such. */
-    private int needy(int[] takers) {
-        int needy = -1;
-        int empty = -1;
-        for (int member : takers) {
-            if (all.count[member] == 0) {
-                empty = empty < 0 || all.isLower(member, empty) ? member : empty;
-            } else if (all.bounds().need(member) > 0) {
-                needy = needy < 0 || all.isLower(member, needy) ? member : needy;
-            }
-        }
-        return empty < 0 ? needy : empty;
+    /** Returns one of the takers that lack rows, of those without any if there are such; -1 if none does. */
+    private int needy(int row, int[] takers) {
+        boolean hasEmpty = Arrays.stream(takers).anyMatch(member -> all.count[member] == 0);
+        return nearest(
+                row, takers, member -> hasEmpty ? all.count[member] == 0 : all.bounds().need(member) > 0);
     }
 
-    /** Returns the lowest of the takers with few rows: fewer than the most, or the fewest within the slack. */
+    /** Returns one of the takers with few rows: fewer than the most, or the fewest within the slack. */
     private int lowest(int row, int[] takers) {
         int least = Integer.MAX_VALUE;
         for (int member : takers) {
             least = Math.min(least, all.count[member]);
         }
         long limit = Math.max(all.bounds().largestOfRivals(row) - 1, least + problem.slack);
+        return nearest(row, takers, member -> all.count[member] <= limit);
+    }
+
+    /** Returns the lowest of some takers that is near the row, if its level allows; else the lowest. */
+    private int nearest(int row, int[] takers, IntPredicate isWanted) {
         int lowest = -1;
+        int near = -1;
         for (int member : takers) {
-            boolean isFew = all.count[member] <= limit;
-            lowest = isFew && (lowest < 0 || all.isLower(member, lowest)) ? member : lowest;
+            if (isWanted.test(member)) {
+                lowest = lowest < 0 || all.isLower(member, lowest) ? member : lowest;
+                boolean isNear = problem.racks != null && !problem.isFar(row, member);
+                near = isNear && (near < 0 || all.isLower(member, near)) ? member : near;
+            }
         }
-        return lowest;
+        long load = problem.loads[row];
+        boolean isNearPreferred = near >= 0
+                && all.levelWith(near, load) <= Math.max(nearLevel, all.levelWith(lowest, load));
+        return isNearPreferred ? near : lowest;
     }
 }

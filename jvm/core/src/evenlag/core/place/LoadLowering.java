@@ -34,6 +34,11 @@ final class LoadLowering {
         return Math.max(1, mean / parts + (mean % parts == 0 ? 0 : 1));
     }
 
+    /** Up to this level rows go to members that are near. */
+    static long nearLevel(LoadProblem problem) {
+        return meanLevel(problem) * (1000 + problem.racks.tolerance()) / 1000;
+    }
+
     /**
      * Lowers.
      *
@@ -53,6 +58,9 @@ final class LoadLowering {
         int numSwaps = 0;
         while (left > 0) {
             int giver = highest(isDone);
+            if (giver >= 0 && problem.racks != null && all.level[giver] <= nearLevel(problem)) {
+                return;
+            }
             if (giver < 0 || !canGain(giver, lowestLevel())) {
                 return; // nor can any member below it
             }

@@ -27,6 +27,8 @@ public final class LoadProblem {
     final int[] owners;
     final long slack;
     final long maxMoves;
+    /** Who reads what across racks; null if nobody does. */
+    final Racks racks;
     final int numTopics;
     /** The members that take each topic, ascending. */
     final int[][] takers;
@@ -43,6 +45,29 @@ public final class LoadProblem {
     final long[] loadOfClass;
 
     /**
+     * Who reads what across racks.
+     *
+     * @param isFar by set of racks and member; the last set is unknown, and near to all
+     * @param setOf the set of each row
+     * @param tolerance by how many thousandths of the mean a member may be above it for near rows
+     */
+    public record Racks(boolean[][] isFar, int[] setOf, int tolerance) {}
+
+    /** Makes a problem without racks. */
+    public LoadProblem(
+            int[] capacities,
+            int[] classOf,
+            BitSet[] topicsOfClass,
+            int numTopics,
+            int[] topicOf,
+            long[] loads,
+            int[] owners,
+            int slack,
+            int maxMoves) {
+        this(capacities, classOf, topicsOfClass, numTopics, topicOf, loads, owners, slack, maxMoves, null);
+    }
+
+    /**
      * Makes a problem; takes ownership of the arrays.
      *
      * @param capacities of each member, from 1 on
@@ -54,6 +79,7 @@ public final class LoadProblem {
      * @param owners of each row; a member that does not take the topic counts as nobody
      * @param slack by how much counts may differ beyond one
      * @param maxMoves how many rows may leave their owners, unless members are empty
+     * @param racks null if none are known
      */
     public LoadProblem(
             int[] capacities,
@@ -64,7 +90,8 @@ public final class LoadProblem {
             long[] loads,
             int[] owners,
             int slack,
-            int maxMoves) {
+            int maxMoves,
+            Racks racks) {
         this.capacities = capacities;
         this.classOf = classOf;
         this.topicsOfClass = topicsOfClass;
@@ -100,6 +127,20 @@ public final class LoadProblem {
         capacityOfClass = new long[numClasses];
         loadOfClass = new long[numClasses];
         countShares();
+        this.racks = racks != null && isAnybodyFar(racks) ? racks : null;
+    }
+
+    private boolean isAnybodyFar(Racks racks) {
+        boolean[] isUsed = new boolean[racks.isFar.length];
+        for (int row = 0; row < owners.length; row++) {
+            isUsed[racks.setOf[row]] |= isEligible(row);
+        }
+        return IntStream.range(0, isUsed.length)
+                .anyMatch(set -> isUsed[set] && numbers(numMembers(), m -> racks.isFar[set][m]).length > 0);
+    }
+
+    boolean isFar(int row, int member) {
+        return racks != null && racks.isFar[racks.setOf[row]][member];
     }
 
     int numMembers() {

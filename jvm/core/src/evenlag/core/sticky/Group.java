@@ -19,6 +19,7 @@ public final class Group {
     /** The members, and their static ids or null. */
     public final String[] memberIds;
     public final String[] instanceIds;
+    public final String[] racks;
     public final String[] topics;
     /** The ids of the topics; null for those that are not known. */
     public final Uuid[] topicIds;
@@ -60,6 +61,7 @@ public final class Group {
         Member[] ordered = new Member[numMembers];
         memberIds = new String[numMembers];
         instanceIds = new String[numMembers];
+        racks = new String[numMembers];
         generation = new int[numMembers];
         listOfMember = new int[numMembers];
         for (int i = 0; i < numMembers; i++) {
@@ -67,6 +69,7 @@ public final class Group {
             ordered[i] = member;
             memberIds[i] = member.memberId();
             instanceIds[i] = member.instanceId();
+            racks[i] = member.rack();
             generation[i] = member.generation();
             listOfMember[i] = listOf[order[i]];
         }

@@ -11,6 +11,12 @@ import org.apache.kafka.common.TopicPartition;
  * @param topics the names of the topics that it subscribes to
  * @param owned the partitions that it claims
  * @param generation of these claims; -1 for none
+ * @param rack its rack, null for none
  */
 public record Member(
-        String memberId, String instanceId, List<String> topics, List<TopicPartition> owned, int generation) {}
+        String memberId,
+        String instanceId,
+        List<String> topics,
+        List<TopicPartition> owned,
+        int generation,
+        String rack) {}
