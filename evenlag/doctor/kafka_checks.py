@@ -7,12 +7,14 @@ a write would show that it can be written, and it would fence an active publishe
 
 from __future__ import annotations
 
+import re
 import shlex
 import socket
 import ssl
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from importlib.util import find_spec
@@ -83,6 +85,19 @@ _PLANS_LOOK_BACK: Final = timedelta(days=31)
 # Groups that are named one by one.
 _MAX_GROUPS: Final = 20
 _AUTO_CREATE: Final = "auto.create.topics.enable"
+_ASSIGNORS: Final = "group.consumer.assignors"
+_REQUIRED_SIGNING: Final = "evenlag.required.signing"
+_BROKER_SETTINGS: Final = (_AUTO_CREATE, _ASSIGNORS, _REQUIRED_SIGNING)
+_SETTINGS_HIDDEN: Final = (
+    "the brokers' settings do not show: DescribeConfigs on the cluster is not allowed, or no broker answered"
+)
+_MEMBER_FIELDS: Final = ("member_id", "client_id", "subscription")
+# evenlag's plug-in as the brokers' list of assignors names it.
+_PLUGIN: Final = "evenlag.broker.EvenlagAssignor"
+# Kafka Streams under the classic protocol: its assignor places tasks.
+_STREAMS_ASSIGNOR: Final = "stream"
+# Default client ids of libraries that have neither the newer protocol nor an assignor of evenlag.
+_CLASSIC_ONLY: Final = re.compile(r"^(aiokafka-|kafkajs$|sarama$)|github\.com/segmentio/kafka-go")
 _NAMED: Final = 5
 _RANGE: Final = "range"
 
@@ -167,7 +182,8 @@ class KafkaView:
         """The groups by id; a group that could not be described has an ``error``.
 
         A group has ``group_type, protocol_type, group_state, protocol_data`` (the selected assignor),
-        ``error, authorized_operations`` and ``members``, each with its ``member_id`` and ``subscription``.
+        ``error, authorized_operations`` and ``members``, each with its ``member_id, client_id`` and
+        ``subscription``.
         """
         calls = BrokerCalls(self.client, request_limits(self.settings))
         listed, failed = list_groups(calls)
@@ -191,7 +207,7 @@ class KafkaView:
                 },
             )
             if row.get("member_id") is not None:
-                group["members"].append({name: row[name] for name in ("member_id", "subscription")})
+                group["members"].append({name: row[name] for name in _MEMBER_FIELDS})
         return groups
 
     @cached_property
@@ -203,19 +219,34 @@ class KafkaView:
 
     def settings_of_topic(self, names: tuple[str, ...]) -> dict[str, str | None]:
         """Return settings of the hint topic by name; None: not visible."""
-        return self._configs("TOPIC", self.settings.hint_topic, names)
+        rows = self._configs("TOPIC", self.settings.hint_topic, names)
+        return {name: rows.get(name, {}).get("value") for name in names}
 
-    def settings_of_broker(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        """Return settings of the first listed broker by name; None: not visible."""
-        return self._configs("BROKER", str(self.cluster["brokers"][0]["broker_id"]), names)
+    @cached_property
+    def broker_settings(self) -> dict[int, dict[str, str | None]]:
+        """The settings in `_BROKER_SETTINGS` of each active broker, by its id; empty: they are not visible.
 
-    def _configs(self, kind: str, name: str, wanted: tuple[str, ...]) -> dict[str, str | None]:
+        Kafka names the settings of plug-ins that are set, and hides their values: None.
+        """
+        import kafka.errors
+
+        found: dict[int, dict[str, str | None]] = {}
+        for broker in self.cluster["brokers"]:
+            if broker.get("is_fenced"):
+                continue
+            found[int(broker["broker_id"])] = {}
+            with suppress(kafka.errors.KafkaError):
+                rows = self._configs("BROKER", str(broker["broker_id"]), _BROKER_SETTINGS)
+                found[int(broker["broker_id"])] = {key: row.get("value") for key, row in rows.items()}
+        return found
+
+    def _configs(self, kind: str, name: str, wanted: tuple[str, ...]) -> dict[str, dict[str, Any]]:
         from kafka.admin import ConfigResource, ConfigResourceType
 
-        resource = ConfigResource(ConfigResourceType[kind], name)
+        resource = ConfigResource(ConfigResourceType[kind], name, list(wanted))
         described = self.client.describe_configs([resource], config_filter="all")
-        rows = described.get(kind.lower(), {}).get(name, {})
-        return {key: rows.get(key, {}).get("value") for key in wanted}
+        rows: dict[str, dict[str, Any]] = described.get(kind.lower(), {}).get(name, {})
+        return rows
 
 
 def kafka_checks(view: KafkaView, loaded: LoadedPolicy, *, probe_writes: bool) -> list[Check]:
@@ -229,6 +260,7 @@ def kafka_checks(view: KafkaView, loaded: LoadedPolicy, *, probe_writes: bool) -
         Check("brokers", "cluster_id", lambda: _check_cluster_id(view)),
         Check("brokers", "versions", lambda: check_versions(_versions(view))),
         Check("brokers", "clock", lambda: _check_clock(view)),
+        Check("brokers", "assignors", lambda: check_broker_assignors(view.broker_settings)),
         Check("permissions", "cluster", lambda: _check_cluster_permission(view)),
         Check("permissions", "topics", lambda: _check_visible_topics(view)),
         Check("permissions", "groups", lambda: _check_group_permissions(view)),
@@ -244,6 +276,7 @@ def kafka_checks(view: KafkaView, loaded: LoadedPolicy, *, probe_writes: bool) -
         Check("groups", "rules", lambda: check_unmatched(loaded, name, view.groups)),
         Check("groups", "assignor", lambda: check_assignors(policy, name, view.groups)),
         Check("groups", "together", lambda: check_together(policy, name, view.groups, view.partition_counts)),
+        Check("groups", "paths", lambda: ok(describe_paths(view.groups))),
         Check("groups", "kip848", lambda: check_extra(policy, name, view.groups, is_installed=is_installed)),
         Check("groups", "commits", lambda: _check_commits(view)),
     ]
@@ -364,6 +397,52 @@ def _leader_time_ms(quorum: Mapping[str, Any]) -> int:
     partition = quorum["topics"][0]["partitions"][0]
     voters = {voter["replica_id"]: voter for voter in partition["current_voters"]}
     return int(voters.get(partition["leader_id"], {}).get("last_caught_up_timestamp") or -1)
+
+
+def check_broker_assignors(settings: Mapping[int, Mapping[str, str | None]]) -> list[Finding]:
+    """Compare where the brokers' lists of assignors have evenlag's plug-in: nowhere, first, or later.
+
+    settings: As in ``KafkaView.broker_settings``.
+    """
+    brokers_of: dict[tuple[str, ...], list[int]] = {}
+    hidden = sorted(broker for broker, of_broker in settings.items() if of_broker.get(_ASSIGNORS) is None)
+    for broker in sorted(settings.keys() - set(hidden)):
+        listed = str(settings[broker][_ASSIGNORS]).split(",")
+        brokers_of.setdefault(tuple(name.strip() for name in listed), []).append(broker)
+    if not brokers_of:
+        return skipped(_SETTINGS_HIDDEN)
+    found = skipped(f"{_brokers(hidden)}: {_SETTINGS_HIDDEN}") if hidden else []
+    if len(brokers_of) > 1:
+        lists = "; ".join(f"{_brokers(ids)}: {','.join(names)}" for names, ids in brokers_of.items())
+        found += warning(
+            f"{_ASSIGNORS} differs, so a group's assignor may change with its coordinator, and a broker "
+            f"refuses members that request an assignor which it lacks: {lists}",
+            "set the same list on all brokers (docs/broker-plugin.md)",
+        )
+    first = sorted(broker for names, ids in brokers_of.items() if names[0] == _PLUGIN for broker in ids)
+    unsigned = [broker for broker in first if _REQUIRED_SIGNING not in settings[broker]]
+    if unsigned:
+        found += warning(
+            f"{_brokers(unsigned)}: evenlag is first in {_ASSIGNORS} and {_REQUIRED_SIGNING} is not set: "
+            "without a key file an unsigned hint reaches every group that names no assignor",
+            f"set {_REQUIRED_SIGNING}=true and evenlag.signing.key.file",
+        )
+    return found if len(brokers_of) > 1 or unsigned else found + ok(_plugin_place(*brokers_of))
+
+
+def _plugin_place(assignors: Sequence[str]) -> str:
+    if _PLUGIN not in assignors:
+        return "no broker has evenlag's plug-in: groups of the consumer protocol follow no hint"
+    if assignors[0] == _PLUGIN:
+        return (
+            f"evenlag is first in {_ASSIGNORS}: groups that name no assignor follow hints. "
+            f"{_REQUIRED_SIGNING} is set; Kafka hides its value"
+        )
+    return f"evenlag is in {_ASSIGNORS}, not first: groups that request it follow hints"
+
+
+def _brokers(ids: Sequence[int]) -> str:
+    return f"broker{'s' * (len(ids) > 1)} {', '.join(map(str, ids))}"
 
 
 def _versions(view: KafkaView) -> dict[str, tuple[int, int]]:
@@ -668,19 +747,16 @@ def plugin_memory_findings(state: TopicState) -> list[Finding]:
 
 
 def _check_auto_create(view: KafkaView) -> list[Finding]:
-    import kafka.errors
-
-    try:
-        value = view.settings_of_broker((_AUTO_CREATE,))[_AUTO_CREATE]
-    except kafka.errors.KafkaError as error:
-        return skipped(f"the brokers' settings do not show ({type(error).__name__})")
+    values = [settings.get(_AUTO_CREATE) for settings in view.broker_settings.values()]
+    # One broker that creates topics is enough.
+    value = next((value for value in values if value == "true"), values[0] if values else None)
     return auto_create_findings(value, hint_topic=view.settings.hint_topic)
 
 
 def auto_create_findings(value: Any, *, hint_topic: str) -> list[Finding]:
     """Check that clients do not create topics automatically: the hint topic would not be compacted."""
     if value is None:
-        return skipped("the brokers' settings do not show: DescribeConfigs on the cluster is not allowed")
+        return skipped(_SETTINGS_HIDDEN)
     if str(value).lower() != "true":
         return ok(f"{_AUTO_CREATE}={value}")
     return warning(
@@ -799,6 +875,44 @@ def _copartitioned(
         if (count := partition_counts.get(topic, 0)) > 1:
             alike.setdefault((count, frozenset(member_ids)), []).append(topic)
     return [topics for topics in alike.values() if len(topics) > 1]
+
+
+def describe_paths(groups: Mapping[str, Mapping[str, Any]]) -> str:
+    """Count the groups that follow hints now, that would after an upgrade, and that have no path to it.
+
+    groups: Groups by id, as in ``KafkaView.groups``. Only a default client id tells a client's library.
+    """
+    found: dict[str, list[str]] = {"now": [], "setting": [], "protocol": [], "none": [], "unknown": []}
+    for name, group in groups.items():
+        found[_path(group)].append(name)
+    follows, setting, protocol, none, unknown = (sorted(names) for names in found.values())
+    parts = [
+        f"{len(follows)} groups follow hints",
+        f"{len(setting)} of the consumer protocol would with evenlag as their assignor{_named(setting)}",
+        f"{len(protocol)} of the classic protocol would after an upgrade of their clients{_named(protocol)}",
+        f"{len(none)} have no path{_named(none)}",
+        f"{len(unknown)} show no members or no assignor now",
+    ]
+    return "; ".join(parts)
+
+
+def _path(group: Mapping[str, Any]) -> str:
+    if not _is_hintable(group) or group.get("protocol_data") == _STREAMS_ASSIGNOR:
+        return "none"
+    members, assignor = group.get("members") or (), group.get("protocol_data")
+    if group.get("error") or not members or not assignor:
+        return "unknown"
+    if assignor == EVENLAG_ASSIGNOR:
+        return "now"
+    if group.get("group_type") == GroupType.CONSUMER:
+        return "setting"
+    # One client of a library with the newer protocol turns its group over, and brokers assign all members.
+    clients = [str(member.get("client_id")) for member in members]
+    return "none" if all(_CLASSIC_ONLY.search(client) for client in clients) else "protocol"
+
+
+def _named(names: list[str]) -> str:
+    return f" ({_first_names(names)})" if names else ""
 
 
 def check_extra(

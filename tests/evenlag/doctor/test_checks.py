@@ -16,6 +16,7 @@ from evenlag.doctor.kafka_checks import (
     auto_create_findings,
     check_answer,
     check_assignors,
+    check_broker_assignors,
     check_clock,
     check_cluster_id,
     check_commits,
@@ -25,6 +26,7 @@ from evenlag.doctor.kafka_checks import (
     check_unmatched,
     check_versions,
     describe_modes,
+    describe_paths,
     expiry_findings,
     hint_topic_findings,
     missing_operations,
@@ -38,6 +40,7 @@ from evenlag.kafka.connection import Grants
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing.hint_topic import ForeignRecords, TopicState
 from tests.evenlag.doctor.verdicts import NOW, worst
+from tests.support.each import for_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,6 +128,41 @@ def test_an_old_broker_lacks_what_evenlag_asks() -> None:
     found = check_versions(old)
     assert worst(found) == "failed"
     assert any(one.message.startswith("DescribeCluster is offered up to version none") for one in found)
+
+
+ASSIGNORS, SIGNING = "group.consumer.assignors", "evenlag.required.signing"
+PLUGIN = "evenlag.broker.EvenlagAssignor"
+FIRST, LAST, ABSENT = f"{PLUGIN}, uniform,range", f"uniform,range,{PLUGIN}", "uniform,range"
+
+
+@for_each(
+    [
+        ("absent", {1: {ASSIGNORS: ABSENT}, 2: {ASSIGNORS: ABSENT}}, ["ok no broker has evenlag's plug-in"]),
+        ("last", {1: {ASSIGNORS: LAST}, 2: {ASSIGNORS: LAST}}, ["ok evenlag is in"]),
+        # Kafka hides the value of a plug-in's setting, and names it if it is set.
+        ("first", {n: {ASSIGNORS: FIRST, SIGNING: None} for n in (1, 2)}, ["ok evenlag is first"]),
+        ("open", {n: {ASSIGNORS: FIRST} for n in (1, 2)}, ["warning brokers 1, 2: evenlag is first"]),
+        (
+            "rolling",
+            {1: {ASSIGNORS: LAST}, 2: {ASSIGNORS: FIRST}, 3: {ASSIGNORS: LAST}},
+            [f"warning {ASSIGNORS} differs", "warning broker 2: evenlag is first"],
+        ),
+        ("partly", {1: {ASSIGNORS: LAST}, 2: {ASSIGNORS: ABSENT}}, [f"warning {ASSIGNORS} differs"]),
+        ("one hidden", {1: {}, 2: {ASSIGNORS: LAST}}, ["skipped broker 1: the", "ok evenlag is in"]),
+        ("hidden", {1: {}, 2: {}}, ["skipped the brokers' settings"]),
+        ("none", {}, ["skipped the brokers' settings"]),
+    ],
+    name=lambda case: case[0],
+)
+def test_lists_of_assignors_are_compared(
+    case: tuple[str, dict[int, dict[str, str | None]], list[str]],
+) -> None:
+    _, settings, expected = case
+    found = check_broker_assignors(settings)
+    worst(found)
+    shown = [f"{one.verdict.value} {one.message}" for one in found]
+    assert len(shown) == len(expected), shown
+    assert all(map(str.startswith, shown, expected)), shown
 
 
 # Permissions, topics, groups ------------------------------------------------------------------------------
@@ -247,6 +285,37 @@ def test_topics_that_range_keeps_together_are_proposed() -> None:
     ):
         assert worst(check_together(loaded, "orders", other, sizes)) == "ok"
     assert worst(check_together(loaded, "orders", groups, sizes | {"payments": 11})) == "ok"
+
+
+def test_groups_are_counted_by_their_path_to_hints() -> None:
+    def group(assignor: str | None, *clients: str, **fields: Any) -> dict[str, Any]:
+        members = [{"client_id": client} for client in clients]
+        return {"group_type": "classic", "protocol_data": assignor, "members": members, **fields}
+
+    newer = {"group_type": "consumer"}
+    groups = {
+        "follows-classic": group("evenlag", "app"),
+        "follows-newer": group("evenlag", "app", **newer),
+        "java-newer": group("uniform", "consumer-java-newer-1", **newer),
+        "librdkafka": group("range", "rdkafka"),
+        "one-is-enough": group("range", "sarama", "rdkafka"),
+        "sarama": group("range", "sarama", "sarama"),
+        "go": group("range", "app@host (github.com/segmentio/kafka-go)"),
+        "streams-classic": group("stream", "app"),
+        "streams": group(None, "app", group_type="streams"),
+        "share": group("simple", "app", group_type="share"),
+        "connect": group("sessioned", "app", protocol_type="connect"),
+        "empty": group(None),
+        "rebalancing": group(None, "app"),
+        "failed": group(None, "app", error="NOT_COORDINATOR"),
+    }
+    assert describe_paths(groups).split("; ") == [
+        "2 groups follow hints",
+        "1 of the consumer protocol would with evenlag as their assignor (java-newer)",
+        "2 of the classic protocol would after an upgrade of their clients (librdkafka, one-is-enough)",
+        "6 have no path (connect, go, sarama, share, streams and 1 more)",
+        "3 show no members or no assignor now",
+    ]
 
 
 def test_the_extra_is_missed_where_hints_are_published_to_brokers() -> None:
