@@ -104,7 +104,8 @@ public final class Harness {
         }
     }
 
-    private record Topics(Map<Uuid, Integer> counts) implements SubscribedTopicDescriber {
+    /** The cluster's topics. */
+    record Topics(Map<Uuid, Integer> counts) implements SubscribedTopicDescriber {
         @Override
         public int numPartitions(Uuid topicId) {
             return counts.getOrDefault(topicId, -1);
@@ -156,6 +157,7 @@ public final class Harness {
             case "watch" -> watch(question);
             case "jmx" -> jmx(question.get("port").asInt());
             case "bench" -> Bench.run(question);
+            case "like_uniform" -> likeUniform(question);
             case "storm" -> storm(question);
             case "heap" -> heap(question);
             case "flood" -> flood(question);
@@ -445,6 +447,13 @@ public final class Harness {
                 "answers", List.copyOf(answers), "written", written,
                 "followed", journal.count(Reason.FOLLOWED), "no_hint", journal.count(Reason.NO_HINT),
                 "errors", journal.count(Reason.INTERNAL_ERROR));
+    }
+
+    private static Map<String, Object> likeUniform(JsonNode question) {
+        Journal journal = EvenlagAssignor.newJournal();
+        JsonNode topic = question.get("hint_topic");
+        Uuid hintTopic = topic.isNull() ? null : Uuid.fromString(topic.asText());
+        return LikeUniform.run(question, table(question, journal), hintTopic, journal);
     }
 
     private static Map<String, Object> settings(JsonNode question) {

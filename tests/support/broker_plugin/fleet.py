@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
     from tests.support.hints import Cluster
 
-PYTHON_MEMBER = (sys.executable, str(Path(__file__).with_name("member.py")))
-"""A consumer of confluent-kafka."""
+_MEMBER = (sys.executable, str(Path(__file__).with_name("member.py")))
+PYTHON_MEMBER = (*_MEMBER, "--requested")
+"""A consumer of confluent-kafka that requests evenlag's assignor."""
+DEFAULT_MEMBER = (*_MEMBER, "--default-assignor")
+"""One that requests no assignor."""
 
 
 class Fleet:

@@ -1,4 +1,6 @@
-"""A consumer process of confluent-kafka: ``member.py SERVERS GROUP TOPIC INSTANCE``; it tells what it does.
+"""A consumer process of confluent-kafka, which tells what it does.
+
+``member.py PROTOCOL SERVERS GROUP TOPIC INSTANCE``, with one of `PROTOCOLS`.
 
 A line on standard output is ``assigned|revoked|record`` and JSON: partitions or (partition, offset), and the
 time on the machine's monotonic clock. ``-`` as the instance makes it a dynamic member.
@@ -19,7 +21,13 @@ def tell(kind: str, content: Any) -> None:
     sys.stdout.flush()
 
 
-def main(servers: str, group_id: str, topic: str, instance: str) -> None:
+PROTOCOLS: dict[str, dict[str, str]] = {
+    "--requested": {"group.protocol": "consumer", "group.remote.assignor": "evenlag"},
+    "--default-assignor": {"group.protocol": "consumer"},
+}
+
+
+def main(protocol: str, servers: str, group_id: str, topic: str, instance: str) -> None:
     """Consume until told to end."""
     from confluent_kafka import Consumer
 
@@ -29,8 +37,7 @@ def main(servers: str, group_id: str, topic: str, instance: str) -> None:
     config = {
         "bootstrap.servers": servers,
         "group.id": group_id,
-        "group.protocol": "consumer",
-        "group.remote.assignor": "evenlag",
+        **PROTOCOLS[protocol],
         "auto.offset.reset": "earliest",
         "topic.metadata.refresh.interval.ms": 2000,
     }
@@ -50,4 +57,4 @@ def main(servers: str, group_id: str, topic: str, instance: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5])
+    main(*sys.argv[1:6])

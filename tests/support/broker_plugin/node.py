@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MASTER = b"the master key of these tests, long enough"
 HINTS = "evenlag-hints"
+PLUGIN_FIRST = f"{ASSIGNOR_CLASS},uniform,range"
 _VERDICTS = (
     "FollowedTotal", "NoHintTotal", "ColdTotal", "ExpiredTotal", "FingerprintTotal", "MismatchTotal",
     "MaxMovesTotal", "CountSlackTotal", "InvalidTotal",
@@ -69,14 +70,24 @@ def _combine(name: str) -> Callable[[list[float]], float]:
 
 
 def start_node(
-    folder: Path, plugin_jar: Path, harness: Harness, *, kafka: str | None = None, num_brokers: int = 1
+    folder: Path,
+    plugin_jar: Path,
+    harness: Harness,
+    *,
+    kafka: str | None = None,
+    num_brokers: int = 1,
+    is_first: bool = False,
 ) -> Node:
-    """Start one, of another version of Kafka if asked for, or a cluster; it is the caller's to stop."""
+    """Start one, of another version of Kafka if asked for, or a cluster; it is the caller's to stop.
+
+    is_first: Whether the plug-in assigns groups that request no assignor, by signed hints.
+    """
     key_file = folder / "master.key"
     key_file.write_bytes(MASTER + b"\n")
     jmx_ports = free_ports(num_brokers)
     properties = {
-        "group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}",
+        "group.consumer.assignors": PLUGIN_FIRST if is_first else f"uniform,range,{ASSIGNOR_CLASS}",
+        "evenlag.required.signing": str(is_first).lower(),
         "group.consumer.min.heartbeat.interval.ms": "200",
         "group.consumer.heartbeat.interval.ms": "300",
         "group.consumer.assignment.interval.ms": "100",
