@@ -214,6 +214,7 @@ def build_outcomes(
                 "lag_skew_actual": actual and actual.lag_skew,
                 "num_partitions": actual and actual.num_partitions,
                 "num_unknown_partitions": actual and actual.num_unknown_partitions,
+                **plan.cost,
                 "run_id": run_id,
             }
         )

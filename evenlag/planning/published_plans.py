@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Events that end a published plan.
 ENDINGS: Final = (PlanEvent.APPLIED, PlanEvent.IGNORED, PlanEvent.EXPIRED, PlanEvent.WITHDRAWN)
+# What following cost the group, by the publishing that waited for it.
+COST_COLUMNS: Final = ("follow_ms", "rebalancing_ms", "num_triggers")
 EVENT_COLUMNS: Final = (
     "day",
     "snapshot_id",
@@ -24,6 +26,7 @@ EVENT_COLUMNS: Final = (
     "at",
     "sequence",
     "expires_at",
+    *COST_COLUMNS,
 )
 
 
@@ -34,6 +37,7 @@ class PublishedPlan:
     published_at, expires_at: When its hint was published, and when it expires.
     next_plan_id, next_at: The next hint of the group; None for its last one.
     ending: The event that ended the plan, if any: (event, reason).
+    cost: :data:`COST_COLUMNS`; None where the publishing did not see it.
     """
 
     plan_id: str
@@ -45,6 +49,7 @@ class PublishedPlan:
     next_plan_id: str | None = None
     next_at: datetime | None = None
     ending: tuple[str, str | None] | None = None
+    cost: Mapping[str, int | None] = field(default_factory=lambda: dict.fromkeys(COST_COLUMNS))
 
     @property
     def is_withdrawn(self) -> bool:
@@ -81,6 +86,7 @@ def find_published(events: Iterable[Mapping[str, Any]]) -> list[PublishedPlan]:
                 next_plan_id=None if later is None else later["plan_id"],
                 next_at=None if later is None else later["at"],
                 ending=endings.get(row["plan_id"]),
+                cost={name: row[name] for name in COST_COLUMNS},
             )
         )
     return found

@@ -138,9 +138,9 @@ class ClusterSettings(SettingsModel):
         "whether the command may approve plans: itself, through Airflow only, or not at all",
     )
     temporary_member_after_s: int | None = setting(
-        15,
-        "how long a classic group has to follow a hint by itself before evenlag's temporary "
-        "member makes it rebalance; null: evenlag joins no group of either protocol",
+        2,
+        "after how long without a reaction to a hint evenlag's temporary member makes a classic "
+        "group rebalance; null: evenlag joins no group of either protocol",
         ge=0,
         le=60,
     )

@@ -17,13 +17,12 @@ with the sequence that the hint already has.
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from assignor_core.hint import HintPayload, encode_hint, hint_key
 from assignor_core.loads import MAX_CLOCK_AHEAD_MS
@@ -56,8 +55,10 @@ if TYPE_CHECKING:
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.publishing.hint_topic import TopicState
+    from evenlag.publishing.rebalance_trigger.await_target import FollowCost
 
 _LOG = named_logger(__name__)
+_Result = TypeVar("_Result")
 _NOT_OURS: Final = (
     "this plan replaces a hint, sequence %d on %s, that this lake has not recorded: does another policy "
     "publish for the group? (once, after a killed run or on a new lake, it is none)"
@@ -136,14 +137,15 @@ def publish_hints(
         # The publisher is closed, and no loads depend on whether the groups follow.
         loads = _in_thread(refresh)
         # Before the events: when killed here, the repeat finds the hints on the topic and waits again.
-        reasons = _await_groups(client, settings, written.published)
-    append_plan_events(loaded.policy.lake, _build_events(written, cluster, run_id, actor))
+        costs: dict[str, FollowCost] = {}
+        reasons = _await_groups(client, settings, written.published, costs)
+    append_plan_events(loaded.policy.lake, _build_events(written, cluster, run_id, actor, costs))
     return _build_report(written, reasons, loads.result())
 
 
-def _in_thread(work: Callable[[], LoadsReport]) -> Future[LoadsReport]:
+def _in_thread(work: Callable[[], _Result]) -> Future[_Result]:
     """Start a piece of work in a thread that an interrupted process does not wait for."""
-    future: Future[LoadsReport] = Future()
+    future: Future[_Result] = Future()
 
     def run() -> None:
         try:
@@ -152,7 +154,7 @@ def _in_thread(work: Callable[[], LoadsReport]) -> Future[LoadsReport]:
             future.set_exception(error)
 
     # With the fields of the log records.
-    threading.Thread(target=copy_context().run, args=(run,), name="loads", daemon=True).start()
+    threading.Thread(target=copy_context().run, args=(run,), name="beside-publishing", daemon=True).start()
     return future
 
 
@@ -191,18 +193,20 @@ def _write_hints(
 
 
 def _await_groups(
-    client: Any, settings: ClusterSettings, published: Sequence[PublishedPlan]
+    client: Any,
+    settings: ClusterSettings,
+    published: Sequence[PublishedPlan],
+    costs: dict[str, FollowCost],
 ) -> dict[str, str]:
-    """Wait until groups follow; return why others do not yet, by group."""
-    after_s, since = settings.temporary_member_after_s, time.monotonic()
+    """Wait until groups follow; return why others do not yet, by group. `costs` receives what was seen."""
+    after_s = settings.temporary_member_after_s
     if after_s is None:
         return {}
-    reasons = await_target_assignment(client, settings, _payloads(published, GroupType.CONSUMER))
-    reasons |= _room_reasons(settings, reasons)
-    left_s = max(0.0, after_s - (time.monotonic() - since))
-    return reasons | await_followers(
-        client, settings, _payloads(published, GroupType.CLASSIC), after_s=left_s
-    )
+    classic = _payloads(published, GroupType.CLASSIC)
+    followers = _in_thread(partial(await_followers, client, settings, classic, after_s=after_s, costs=costs))
+    triggered = _payloads(published, GroupType.CONSUMER)
+    reasons = await_target_assignment(client, settings, triggered, costs=costs)
+    return reasons | _room_reasons(settings, reasons) | followers.result()
 
 
 def _room_reasons(settings: ClusterSettings, reasons: Mapping[str, str]) -> dict[str, str]:
@@ -228,7 +232,9 @@ def _payloads(published: Sequence[PublishedPlan], group_type: GroupType) -> dict
     }
 
 
-def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> list[dict[str, Any]]:
+def _build_events(
+    written: _Written, cluster: str, run_id: str, actor: str, costs: Mapping[str, FollowCost]
+) -> list[dict[str, Any]]:
     def event(plan: Plan, kind: PlanEvent, reason: str | None, at: datetime, **more: Any) -> dict[str, Any]:
         row = {**plan, "cluster": cluster, "run_id": run_id}
         return plan_event(row, kind, reason=reason, actor=actor, at=at, **more)
@@ -241,10 +247,24 @@ def _build_events(written: _Written, cluster: str, run_id: str, actor: str) -> l
             None,
             each.issued_at,
             **{name: getattr(each, name) for name in about},
+            **_cost_columns(each, costs.get(each.plan["group_id"])),
         )
         for each in written.published
     ]
     return published + [event(each.plan, PlanEvent.EXPIRED, each.reason, each.at) for each in written.expired]
+
+
+def _cost_columns(published: PublishedPlan, cost: FollowCost | None) -> dict[str, int]:
+    """What following cost, as far as it was seen."""
+    if cost is None:
+        return {}
+    columns = {"num_triggers": cost.num_triggers}
+    if cost.followed_at is not None:
+        follow_s = (cost.followed_at - published.issued_at).total_seconds()
+        columns["follow_ms"] = max(0, round(1000 * follow_s))
+        if published.plan["group_type"] == GroupType.CLASSIC:
+            columns["rebalancing_ms"] = round(1000 * cost.rebalancing_s)
+    return columns
 
 
 def _build_report(written: _Written, not_taken_up: Mapping[str, str], loads: LoadsReport) -> PublishReport:

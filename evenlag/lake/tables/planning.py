@@ -95,6 +95,22 @@ DECISIONS: Final = table(
     writer="direct",
 )
 
+_COST_COLUMNS: Final = (
+    Column(
+        "follow_ms",
+        "BIGINT",
+        "from issuing the hint until the publishing saw it followed, at looks up to 1 s apart; KIP-848: "
+        "until it saw the target as hinted; null: not seen",
+    ),
+    Column(
+        "rebalancing_ms",
+        "BIGINT",
+        "how long until then the group was seen to rebalance, so its members stop for at most about this; "
+        "null: not followed, or KIP-848",
+    ),
+    Column("num_triggers", "INT", "how often evenlag made the group rebalance; null: not waited for"),
+)
+
 PLAN_EVENTS: Final = table(
     "plan_events",
     "an event of a plan",
@@ -121,6 +137,7 @@ PLAN_EVENTS: Final = table(
         "STRING",
         "key of the hint's signature, for PUBLISHED; null: unsigned, or an earlier attempt",
     ),
+    *_COST_COLUMNS,
     key=("plan_id", "event"),
     writer="direct",
 )
@@ -176,6 +193,7 @@ OUTCOMES: Final = table(
         "AS_HINTED, NEWER_HINT, OTHER_ASSIGNOR, NO_MEMBERS, MEMBERS_CHANGED, NOT_FOLLOWED or UNKNOWN; "
         "null: earlier versions",
     ),
+    *_COST_COLUMNS,
     key=("plan_id",),
     writer="direct",
 )

@@ -16,10 +16,11 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from evenlag.enums import GroupType
+from evenlag.enums import REBALANCING_STATES, GroupType
 from evenlag.errors import JobError, KafkaUnreachableError
 from evenlag.kafka.connection import kafka_errors, librdkafka_settings, request_limits
 from evenlag.kafka.live_groups import read_live_groups
@@ -44,16 +45,35 @@ _LOOK_EVERY_S: Final = 0.5
 _MIN_READ_S: Final = 5.0
 
 
+@dataclass(slots=True)
+class FollowCost:
+    """What a wait saw of a group; Kafka describes no members of a group that rebalances, and no generation.
+
+    followed_at: When the group was first seen to follow; None if it was not, or did at the first look.
+    rebalancing_s: How long the group rebalanced, by the looks.
+    """
+
+    followed_at: datetime | None = None
+    rebalancing_s: float = 0.0
+    num_triggers: int = 0
+
+
 def await_target_assignment(
-    client: Any, cluster: ClusterSettings, payloads: Mapping[str, HintPayload], *, timeout_s: float = 60.0
+    client: Any,
+    cluster: ClusterSettings,
+    payloads: Mapping[str, HintPayload],
+    *,
+    timeout_s: float = 60.0,
+    costs: dict[str, FollowCost] | None = None,
 ) -> dict[str, str]:
     """Trigger the coordinators of groups until their target assignments match the hints.
 
     Returns by group id, why its target does not match its hint yet; errors are reasons, and never raised.
+    costs: Receives what was seen of each group.
     """
     if not payloads:
         return {}
-    return _TargetWait(client, cluster, payloads, time.monotonic() + timeout_s).finish()
+    return _TargetWait(client, cluster, payloads, time.monotonic() + timeout_s).finish(costs)
 
 
 def is_taken_up(payload: HintPayload, group: LiveGroup) -> bool:
@@ -81,9 +101,14 @@ class FollowWait(ABC):
         self.client, self.cluster, self.payloads, self.deadline = client, cluster, payloads, deadline
         self.reasons = dict.fromkeys(sorted(payloads), self.first_reason)
         self.left = list(self.reasons)
+        self.costs = {group_id: FollowCost() for group_id in self.reasons}
+        self._looked_at: float | None = None
+        self._is_first_look = True
 
-    def finish(self) -> dict[str, str]:
+    def finish(self, costs: dict[str, FollowCost] | None = None) -> dict[str, str]:
         """Wait until all groups follow or the time is over; return the reasons of those that do not."""
+        if costs is not None:
+            costs.update(self.costs)
         try:
             self.run()
         except Exception as error:  # noqa: BLE001 - the hints are published, whatever fails here
@@ -102,6 +127,15 @@ class FollowWait(ABC):
         self.reasons |= dict.fromkeys(self.left, reason)
         self.left = []
 
+    def is_followed(self, group_id: str, group: LiveGroup) -> bool:
+        """Whether a group follows, which is noted; called once for each group of a look."""
+        if not is_taken_up(self.payloads[group_id], group):
+            return False
+        del self.reasons[group_id]
+        if not self._is_first_look:
+            self.costs[group_id].followed_at = datetime.now(UTC)
+        return True
+
     def ask_groups(
         self, group_ids: Sequence[str], ask: Callable[[str, float], object], limit_s: float = float("inf")
     ) -> list[str | None]:
@@ -118,6 +152,7 @@ class FollowWait(ABC):
                 ask(group_id, left_s)
             except JobError as error:
                 return str(error)
+            self.costs[group_id].num_triggers += 1
             return None
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -131,12 +166,21 @@ class FollowWait(ABC):
         ignored = frozenset({self.cluster.hint_topic})
         try:
             with kafka_errors(self.cluster):
-                return read_live_groups(
+                live = read_live_groups(
                     self.client, dict.fromkeys(self.left, self.group_type), limits, ignored
                 )
         except JobError as error:
             self.give_up(f"its members cannot be read: {error}")
             return None
+        self._note_rebalances(live)
+        return live
+
+    def _note_rebalances(self, live: Mapping[str, LiveGroup]) -> None:
+        last, self._looked_at = self._looked_at, time.monotonic()
+        self._is_first_look = last is None
+        for group_id, group in live.items():
+            if last is not None and group.state in REBALANCING_STATES:
+                self.costs[group_id].rebalancing_s += self._looked_at - last
 
 
 class _TargetWait(FollowWait):
@@ -180,9 +224,9 @@ class _TargetWait(FollowWait):
         left = []
         for group_id in self.left:
             group = live[group_id]
-            if is_taken_up(self.payloads[group_id], group):
-                del self.reasons[group_id]
-            elif group.error is not None:
+            if self.is_followed(group_id, group):
+                continue
+            if group.error is not None:
                 self.reasons[group_id] = f"its members cannot be read: {group.error}"
                 left.append(group_id)
             elif group.held:

@@ -222,3 +222,21 @@ def test_what_a_snapshot_does_not_know_is_not_counted_as_no_lag() -> None:
     found = settle(pending, [], members, rows)
     shown = {name: tuple(row[column] for column in columns) for name, row in found.items()}
     assert shown == {name: expected for name, (_, expected) in LAGS.items()}
+
+
+def test_an_outcome_has_what_the_publishing_saw_of_its_cost() -> None:
+    hour = timedelta(hours=1)
+    cost = {"follow_ms": 6500, "rebalancing_ms": 2500, "num_triggers": 1}
+    plans = [
+        replace(published("seen", expires_at=NOW + hour), cost=cost),
+        published("unseen", expires_at=NOW + hour),
+    ]
+    names = [plan.plan_id for plan in plans]
+    rows = settle(
+        plans,
+        [row for name in names for row in planned_rows(name)],
+        [row for name in names for row in people(name, WANTED, None)],
+        [],
+    )
+    assert {name: rows["seen"][name] for name in cost} == cost
+    assert {name: rows["unseen"][name] for name in cost} == dict.fromkeys(cost)

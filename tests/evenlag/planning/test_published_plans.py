@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from evenlag.planning.published_plans import EVENT_COLUMNS, PublishedPlan, find_published
+from evenlag.planning.published_plans import COST_COLUMNS, EVENT_COLUMNS, PublishedPlan, find_published
 from tests.support.lakes.snapshots import DAY, NOW, SNAPSHOT
 
 
 def event(
-    plan: str, name: str, minute: int, *, group: str = "g", sequence: int | None = None
+    plan: str, name: str, minute: int, *, group: str = "g", sequence: int | None = None, **cost: Any
 ) -> dict[str, Any]:
     is_hint = name == "PUBLISHED"
     values = {
@@ -23,6 +23,8 @@ def event(
         "at": NOW + timedelta(minutes=minute),
         "sequence": sequence,
         "expires_at": NOW + timedelta(hours=1) if is_hint else None,
+        **dict.fromkeys(COST_COLUMNS),
+        **cost,
     }
     assert set(values) == set(EVENT_COLUMNS)
     return values
@@ -34,15 +36,16 @@ def published(plan: str, minute: int, group: str = "g", **more: Any) -> Publishe
 
 
 def test_plans_follow_each_other_within_their_group() -> None:
+    cost: dict[str, Any] = {"follow_ms": 6500, "rebalancing_ms": 2500, "num_triggers": 1}
     events = [
         event("third", "PUBLISHED", 9, sequence=3),
-        event("first", "PUBLISHED", 1, sequence=1),
+        event("first", "PUBLISHED", 1, sequence=1, **cost),
         event("second", "PUBLISHED", 5, sequence=2),
         event("of h", "PUBLISHED", 2, group="h", sequence=7),
     ]
     later = NOW + timedelta(minutes=5), NOW + timedelta(minutes=9)
     expected = [
-        published("first", 1, next_plan_id="second", next_at=later[0]),
+        published("first", 1, next_plan_id="second", next_at=later[0], cost=cost),
         published("second", 5, next_plan_id="third", next_at=later[1]),
         published("third", 9),
         published("of h", 2, "h"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from assignor_core.hint import HintPayload
 from evenlag.enums import GroupType
 from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.live_groups import LiveGroup
+from evenlag.planning.published_plans import COST_COLUMNS
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing import publish
 from evenlag.publishing.publish import PublishedPlan
 from evenlag.publishing.rebalance_trigger import await_followers as module
 from evenlag.publishing.rebalance_trigger import await_target
 from evenlag.publishing.rebalance_trigger.await_followers import await_followers
+from evenlag.publishing.rebalance_trigger.await_target import FollowCost
 from evenlag.publishing.rebalance_trigger.temporary_member import (
     _GROUP_MAX_SIZE_REACHED,
     NotAskedError,
@@ -69,19 +72,26 @@ class Groups:
     def monotonic(self) -> float:
         return self.now
 
-    def run(self, monkeypatch: pytest.MonkeyPatch, *, after_s: float = 15) -> dict[str, str]:
+    def run(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        after_s: float = 2,
+        costs: dict[str, FollowCost] | None = None,
+    ) -> dict[str, str]:
         monkeypatch.setattr(await_target, "read_live_groups", self.look)
         monkeypatch.setattr(await_target, "time", self)
         monkeypatch.setattr(module, "ask_group", self.ask)
         monkeypatch.setattr(module, "time", self)
-        return await_followers(None, SETTINGS, dict.fromkeys(self.at, HINT), after_s=after_s)
+        hints = dict.fromkeys(self.at, HINT)
+        return await_followers(None, SETTINGS, hints, after_s=after_s, costs=costs)
 
 
 def test_a_group_that_follows_by_itself_in_time_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = Groups({"at-once": {0: FOLLOWS}, "later": {0: OTHER, 9: REBALANCES, 12: BETWEEN, 14: FOLLOWS}})
+    groups = Groups({"at-once": {0: FOLLOWS}, "later": {0: OTHER, 1: REBALANCES, 5: BETWEEN, 9: FOLLOWS}})
     assert groups.run(monkeypatch) == {}
     assert groups.asked == []
-    assert groups.now == 14
+    assert groups.now == 9
 
 
 def test_groups_that_follow_in_two_seconds_are_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,20 +100,39 @@ def test_groups_that_follow_in_two_seconds_are_seen_at_once(monkeypatch: pytest.
     assert groups.now == 1.5
 
 
-def test_others_are_asked_once_their_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_are_asked_once_they_have_shown_no_reaction(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = Groups({"a": {0: OTHER}, "b": {0: OTHER}})
     assert groups.run(monkeypatch) == {}
-    assert sorted(groups.asked) == [("a", 15), ("b", 15)]
+    assert sorted(groups.asked) == [("a", 2), ("b", 2)]
+
+
+def test_what_following_costs_a_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs: dict[str, FollowCost] = {}
+    never = replace(OTHER, assignor="range")
+    at: dict[str, dict[float, LiveGroup]] = {
+        "by-itself": {0: OTHER, 1.1: REBALANCES, 4: FOLLOWS},
+        "asked": {0: OTHER},
+        "not": {0: OTHER, 1: REBALANCES, 2: never},
+        "before": {0: FOLLOWS},
+    }
+    assert set(Groups(at).run(monkeypatch, costs=costs)) == {"not"}
+    by_itself = costs["by-itself"]
+    # Looks at 1.25, 1.5, ... 3.75 s saw it rebalance.
+    assert (by_itself.rebalancing_s, by_itself.num_triggers) == (2.75, 0)
+    assert by_itself.followed_at is not None
+    assert (costs["asked"].followed_at is not None, costs["asked"].num_triggers) == (True, 1)
+    assert costs["not"] == FollowCost(None, 1.0, 0)
+    # When it followed is not known.
+    assert costs["before"] == FollowCost()
 
 
 @pytest.mark.parametrize("busy", [REBALANCES, BETWEEN], ids=["rebalancing", "between its rounds"])
 def test_a_group_in_a_rebalance_is_asked_when_it_is_over(
     monkeypatch: pytest.MonkeyPatch, busy: LiveGroup
 ) -> None:
-    groups = Groups({"a": {0: OTHER, 14: busy, 20: OTHER}})
+    groups = Groups({"a": {0: OTHER, 1: busy, 6: OTHER}})
     assert groups.run(monkeypatch) == {}
-    # Seen twice the same: a second later.
-    assert groups.asked == [("a", 21)]
+    assert groups.asked == [("a", 8)]
 
 
 def test_a_group_is_asked_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,8 +140,8 @@ def test_a_group_is_asked_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None
     assert groups.run(monkeypatch) == {
         "a": "it has rebalanced twice without following: the log of its leader says why"
     }
-    assert groups.asked == [("a", 15), ("a", 25)]
-    assert groups.now == 35
+    assert groups.asked == [("a", 2), ("a", 12)]
+    assert groups.now == 22
 
 
 @pytest.mark.parametrize(
@@ -130,10 +159,10 @@ def test_a_group_is_asked_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_group_that_cannot_follow_any_more_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, state: LiveGroup, reason: str
 ) -> None:
-    groups = Groups({"a": {0: OTHER, 3: state}})
+    groups = Groups({"a": {0: OTHER, 1: state}})
     assert groups.run(monkeypatch) == {"a": reason}
     assert groups.asked == []
-    assert groups.now == 3
+    assert groups.now == 1
 
 
 def test_a_group_that_is_full_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,8 +180,8 @@ def test_a_group_whose_coordinator_does_not_answer_is_looked_at_until_the_end(
     lost = LiveGroup("Unknown", None, None, error="NotCoordinator")
     groups = Groups({"a": {0: lost}, "b": {0: lost, 30: OTHER}})
     assert groups.run(monkeypatch) == {"a": "its members cannot be read: NotCoordinator"}
-    assert groups.asked == [("b", 31)]
-    assert groups.now == 60
+    assert groups.asked == [("b", 32)]
+    assert groups.now == 47
 
 
 def test_whatever_goes_wrong_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,33 +198,49 @@ def test_whatever_goes_wrong_is_a_reason_and_no_error(monkeypatch: pytest.Monkey
     assert Groups({}).run(monkeypatch) == {}
 
 
-@pytest.mark.parametrize(("waits_s", "left_s"), [(0.0, 15.0), (9.0, 6.0), (40.0, 0.0)])
-def test_the_time_of_classic_groups_runs_while_coordinators_are_asked(
-    monkeypatch: pytest.MonkeyPatch, waits_s: float, left_s: float
-) -> None:
-    clock = Groups({})
-    seen: list[tuple[str, float]] = []
+def test_classic_groups_do_not_wait_for_coordinators_that_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    have_begun = threading.Barrier(2, timeout=60)
+    seen: dict[str, list[str]] = {}
+    now = datetime.now(UTC)
 
-    def coordinators(_client: object, _settings: object, payloads: Any) -> dict[str, str]:
-        seen.extend((name, -1.0) for name in payloads)
-        clock.now += waits_s
+    def coordinators(_client: object, _settings: object, payloads: Any, *, costs: Any) -> dict[str, str]:
+        have_begun.wait()
+        costs["brokers"] = FollowCost(now + timedelta(seconds=3), 0.0, 1)
+        seen["coordinators"] = list(payloads)
         return {"brokers": "not yet"}
 
-    def followers(_client: object, _settings: object, payloads: Any, *, after_s: float) -> dict[str, str]:
-        seen.extend((name, after_s) for name in payloads)
+    def followers(
+        _client: object, _settings: object, payloads: Any, *, after_s: float, costs: Any
+    ) -> dict[str, str]:
+        have_begun.wait()
+        costs["classic"] = FollowCost(now + timedelta(seconds=6.5), 2.5, 0)
+        seen["followers"] = list(payloads)
+        assert after_s == SETTINGS.temporary_member_after_s
         return {"classic": "nor this"}
 
-    monkeypatch.setattr(publish, "time", clock)
     monkeypatch.setattr(publish, "await_target_assignment", coordinators)
     monkeypatch.setattr(publish, "await_followers", followers)
-    now = datetime.now(UTC)
     published = [
-        PublishedPlan({"group_id": name, "group_type": kind, "payload": HINT.encode().decode()}, 1, now, now)
-        for name, kind in (("classic", "classic"), ("brokers", "consumer"))
+        PublishedPlan(_plan(name, kind), 1, now, now)
+        for name, kind in (("classic", "classic"), ("brokers", "consumer"), ("not-waited-for", "share"))
     ]
-    shown = publish._await_groups(None, SETTINGS, published)
+    costs: dict[str, FollowCost] = {}
+    shown = publish._await_groups(None, SETTINGS, published, costs)
     assert shown == {"brokers": "not yet", "classic": "nor this"}
-    assert seen == [("brokers", -1.0), ("classic", left_s)]
+    assert seen == {"coordinators": ["brokers"], "followers": ["classic"]}
+    written = publish._Written(published=tuple(published))
+    events = publish._build_events(written, "c", "run", "actor", costs)
+    assert [{name: event.get(name) for name in COST_COLUMNS} for event in events] == [
+        {"follow_ms": 6500, "rebalancing_ms": 2500, "num_triggers": 0},
+        {"follow_ms": 3000, "rebalancing_ms": None, "num_triggers": 1},
+        {"follow_ms": None, "rebalancing_ms": None, "num_triggers": None},
+    ]
+    seen.clear()
     never = SETTINGS.model_copy(update={"temporary_member_after_s": None})
-    assert publish._await_groups(None, never, published) == {}
-    assert len(seen) == 2
+    assert publish._await_groups(None, never, published, {}) == {}
+    assert seen == {}
+
+
+def _plan(name: str, kind: str) -> dict[str, Any]:
+    head = dict.fromkeys(("day", "snapshot_id", "plan_id"), name)
+    return head | {"group_id": name, "group_type": kind, "payload": HINT.encode().decode()}
