@@ -38,6 +38,9 @@ class SimCluster:
 
     num_partitions: int
 
+    def topics(self) -> set[str]:
+        return {TOPIC}
+
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         return set(range(self.num_partitions)) if topic == TOPIC else None
 
