@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sandbox.workload.evidence import gather
 from sandbox.workload.journal import read_journal
@@ -60,10 +60,37 @@ def measure_following(
     slow: Consumers whose long batches are no stop: their partitions are left out of ``longest_stop_s``.
     """
     before = workload.wait_until_owned()
-    stays = {number for name in wanted if name not in slow for number in wanted[name] & before[name]}
     began_s = time.monotonic()
     publish()
-    workload.wait_until_owned(condition=lambda owners: owners == wanted)
+    after = workload.wait_until_owned(condition=lambda owners: owners == wanted)
+    return _cost(workload, before, after, began_s, slow)
+
+
+def measure_joining(workload: Workload, name: str, **fields: Any) -> Cost:
+    """Start a consumer, wait until it has its share, and return what that cost the group.
+
+    The time to follow begins when the process of the consumer runs.
+    """
+    before = workload.wait_until_owned()
+    began_s = time.monotonic()
+    workload.start_consumer(name, **fields)
+    after = workload.wait_until_owned(condition=lambda owners: bool(owners.get(name)))
+    started_s = next(
+        event["at_s"]
+        for event in read_journal(workload.directory / f"{name}.jsonl")[0]
+        if event["event"] == "started" and event["at_s"] > began_s
+    )
+    return _cost(workload, before, after, started_s, ())
+
+
+def newest_generation(workload: Workload) -> int:
+    """Return the newest generation in the journals; -1 where consumers do not know it (KIP-848)."""
+    events = (event for path in workload.journals for event in read_journal(path)[0])
+    return max((int(event["generation"]) for event in events if "generation" in event), default=-1)
+
+
+def _cost(workload: Workload, before: Owners, after: Owners, began_s: float, slow: Collection[str]) -> Cost:
+    stays = {number for name in after if name not in slow for number in after[name] & before.get(name, set())}
     ended_s = time.monotonic()
 
     def times() -> dict[int, list[float]]:
@@ -75,11 +102,11 @@ def measure_following(
     return Cost(
         follow_s=max([each.from_s for each in held if each.from_s > began_s], default=began_s) - began_s,
         longest_stop_s=max(
-            (after - first for found in times().values() for first, after in pairwise([began_s, *found])),
+            (later - first for found in times().values() for first, later in pairwise([began_s, *found])),
             default=0.0,
         ),
         unowned_s=_unowned_s(held, began_s),
-        num_moves=sum(len(wanted[name] - before[name]) for name in wanted),
+        num_moves=sum(len(after[name] - before.get(name, set())) for name in after),
     )
 
 
