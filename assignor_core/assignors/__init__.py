@@ -80,7 +80,7 @@ def find_assignor(name: str) -> type[Assignor]:
     Examples
     --------
     >>> [parameter.name for parameter in find_assignor("lag-aware-sticky").parameters]
-    ['max_moves', 'count_slack', 'min_gain', 'effort']
+    ['max_moves', 'count_slack', 'min_gain', 'rack_tolerance', 'effort']
     """
     found = _BY_NAME.get(name)
     if found is None:
