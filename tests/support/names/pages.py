@@ -103,6 +103,8 @@ def _plan_row(turn: Iterator[str]) -> dict[str, Any]:
         "max_member_lag_before_records": 900,
         "max_member_lag_predicted_records": 500,
         "max_member_lag_actual_records": 400,
+        "across_racks_before": 0.25,
+        "across_racks_after": 0.5,
         "adherence": 1.0,
         "reason": next(turn),
         "decided_by": next(turn),
