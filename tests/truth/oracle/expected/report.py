@@ -181,6 +181,7 @@ class _Comparison:
                     plan["assignor"],
                     plan["mode"],
                     number(plan["moves"]),
+                    _across_racks(plan),
                     *(at_least_of(*lag) for lag in lags),
                     " ".join((plan["reason"] or "").split()),
                 ]
@@ -315,6 +316,12 @@ class _Comparison:
         owned = [bar for bar in kept if not bar.what.startswith("(")]
         lefts, starts = [bar.left for bar in drawn], [bar.start.timestamp() for bar in owned]
         self._same("bars begin", _places(lefts), _places(starts))
+
+
+def _across_racks(plan: Row) -> str:
+    """Shares of a plan's load across racks; lakes from before racks have no such columns."""
+    before, after = plan.get("across_racks_before"), plan.get("across_racks_after")
+    return "" if before is None or after is None else f"{100 * before:.1f} % → {100 * after:.1f} %"
 
 
 def _shares(values: Sequence[float]) -> list[float]:
