@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import RenderableType
 
-    from evenlag.lake.file_pruning import Filter
     from evenlag.live_lag.answer import PlanPreview, RecentLags
     from evenlag.live_lag.snapshot import LiveReader, LiveSnapshot, ReadTarget
 
@@ -132,17 +131,14 @@ def lag(
 def _show_snapshot(
     group: str | None, limit: int, scope: LakeScope, export: Path | None, *, as_json: bool
 ) -> None:
+    from evenlag.lake.snapshot_reader import snapshot_filters
     from evenlag.lake.tables import LAG, MEMBERS
 
     reader, name = scope.open()
     snapshot = reader.latest_snapshot(name)
     if snapshot is None:
         raise NotFoundError(f"there is no snapshot of {name} yet: run a cycle first (evenlag run)")
-    of_snapshot: list[Filter] = [
-        ("cluster", "=", name),
-        ("day", "=", snapshot["day"]),
-        ("snapshot_id", "=", snapshot["snapshot_id"]),
-    ]
+    of_snapshot = snapshot_filters(snapshot)
     rows = reader.read(LAG, filters=of_snapshot)
     columns = [*MEMBER_COLUMNS, *CLIENT_COLUMNS[1:]]
     members = reader.read(MEMBERS, columns=columns, filters=of_snapshot)
