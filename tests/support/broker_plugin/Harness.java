@@ -293,7 +293,7 @@ public final class Harness {
             PlaceByLoad.Placement placed = PlaceByLoad.place(new LoadProblem(
                     capacities, classOf, classes.keySet().toArray(BitSet[]::new),
                     group.get("num_topics").asInt(), topicOf, loads, owners, group.get("slack").asInt(),
-                    group.get("max_moves").asInt()));
+                    group.get("max_moves").asInt(), null));
             long elapsed = ManagementFactory.getThreadMXBean().getCurrentThreadCpuTime() - started;
             answers.add(Map.of("target", placed.target(), "is_uneven", placed.isUneven(), "ns", elapsed));
         }

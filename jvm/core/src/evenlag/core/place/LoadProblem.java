@@ -53,20 +53,6 @@ public final class LoadProblem {
      */
     public record Racks(boolean[][] isFar, int[] setOf, int tolerance) {}
 
-    /** Makes a problem without racks. */
-    public LoadProblem(
-            int[] capacities,
-            int[] classOf,
-            BitSet[] topicsOfClass,
-            int numTopics,
-            int[] topicOf,
-            long[] loads,
-            int[] owners,
-            int slack,
-            int maxMoves) {
-        this(capacities, classOf, topicsOfClass, numTopics, topicOf, loads, owners, slack, maxMoves, null);
-    }
-
     /**
      * Makes a problem; takes ownership of the arrays.
      *
