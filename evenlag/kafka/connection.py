@@ -106,7 +106,11 @@ _LINES: Final[dict[str, dict[str, int]]] = {
     "kafka.producer.sender": {
         "%s: Error sending produce request to node %d: %s": _REPEATED,
     },
+    # Formatted by the client: that a task "is blocking the event loop" for more than 100 ms. It measures
+    # elapsed time, so on a busy machine any task is named.
+    "kafka.net.selector": {},
 }
+_SLOW_TASK: Final = re.compile(r"Task .* ran for .*threshold")
 
 
 @dataclass(slots=True)
@@ -130,7 +134,10 @@ class _Summary(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         # kafka-python also logs exceptions, which have no hash.
-        line = _LINES.get(record.name, {}).get(str(record.msg))
+        message = str(record.msg)
+        line = _LINES.get(record.name, {}).get(message)
+        if record.name == "kafka.net.selector" and _SLOW_TASK.match(message):
+            line = _REPEATED
         arguments: tuple[Any, ...] = record.args if isinstance(record.args, tuple) else ()
         try:
             if line is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
+from kafka.net.selector import NetworkSelector
 
 from evenlag.errors import JobError
 from evenlag.kafka.connection import INTERVAL_S, admin_client, summarize_connection_errors
@@ -126,6 +127,16 @@ def test_clients_that_were_connected_to_the_same_address_share_its_line(
         lose(connection, at_s=float(client))
     (line,) = caplog.messages
     assert line.startswith("no connection to broker 9 (10.0.0.9:9092) (")
+
+
+def test_a_slow_task_of_a_busy_machine_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def task() -> None:
+        """End at once: any time is above the threshold."""
+
+    net = NetworkSelector(slow_task_threshold_secs=1e-12)
+    net.run(task)
+    net.close()
+    assert caplog.messages == []
 
 
 def test_nothing_is_lost_at_level_debug(caplog: pytest.LogCaptureFixture) -> None:
