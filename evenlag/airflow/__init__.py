@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from evenlag.airflow.dags import make_dags
-
 __all__ = ["make_dags"]
 
+if TYPE_CHECKING:
+    from evenlag.airflow.dags import make_dags
+else:
+    # Hidden from type checkers, which would take any name to be in this module.
+    def __getattr__(name: str) -> Any:
+        if name == "make_dags":
+            from evenlag.airflow.dags import make_dags
 
-def __getattr__(name: str) -> Any:
-    if name == "make_dags":
-        from evenlag.airflow.dags import make_dags
-
-        return make_dags
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return make_dags
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
