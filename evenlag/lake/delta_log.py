@@ -36,16 +36,13 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
 
 
-def open_log(paths: LakePaths, table: Table, *, with_files: bool = True) -> Any | None:
-    """Open a table at its newest version; None if it does not exist yet.
-
-    with_files: Whether its files are of interest; without them only its version and columns are known.
-    """
+def open_log(paths: LakePaths, table: Table) -> Any | None:
+    """Open a table at its newest version; None if it does not exist yet."""
     _check_lake(paths)
     deltalake = _deltalake()
     with lake_errors(paths, table.name, "its log"):
         try:
-            delta = deltalake.DeltaTable(paths.table(table), without_files=not with_files)
+            delta = deltalake.DeltaTable(paths.table(table))
         except deltalake.exceptions.TableNotFoundError:
             delta = None
         if delta is None:
@@ -55,7 +52,7 @@ def open_log(paths: LakePaths, table: Table, *, with_files: bool = True) -> Any 
 
 def table_version(paths: LakePaths, table: Table) -> int | None:
     """Return the version of a table, None without one: as long as it is the same, a read returns the same."""
-    delta = open_log(paths, table, with_files=False)
+    delta = open_log(paths, table)
     return None if delta is None else int(delta.version())
 
 

@@ -247,11 +247,11 @@ class Reads:
     def counted(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
         """Count the openings of a block."""
 
-        def opened(paths: Any, table: Table, **options: Any) -> Any:
+        def opened(paths: Any, table: Table) -> Any:
             self.count[table] += 1
             for act in self.before.pop((table, self.count[table]), ()):
                 act()
-            return open_log(paths, table, **options)
+            return open_log(paths, table)
 
         with patch.context() as inner:
             inner.setattr(reader_module, "open_log", opened)
