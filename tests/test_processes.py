@@ -41,6 +41,7 @@ FILES = {
     "test_third.py": "def test_seven(): pass\ndef test_eight(through_another): assert 0\n",
     "test_fourth.py": "import pytest\n@pytest.mark.parametrize('x', ['a@b'])\ndef test_nine(x): assert 0\n",
     "test_fifth.py": "import pytest\n@pytest.mark.extended\ndef test_ten(): pass\n",
+    "test_sixth.py": "import pytest\n@pytest.mark.extended\n@pytest.mark.soak\ndef test_eleven(): pass\n",
 }
 
 
@@ -91,7 +92,7 @@ def test_the_whole_suite_runs_in_several_processes_and_a_shared_fixture_in_one(s
     lines, where, num_starts = run(suite, *several, "--durations=0", "-vv")
 
     assert num_starts == 1
-    assert "test_fifth" not in where
+    assert not where.keys() & {"test_fifth", "test_sixth"}
     assert where["test_first"] == where["test_third"] == where["costly"]
     assert all(len(processes) == 1 for processes in where.values())
     assert set.union(*where.values()) == {f"gw{number}" for number in range(NUM_PROCESSES)}
@@ -109,10 +110,19 @@ def test_a_part_runs_in_this_process(part: list[str], suite: Path) -> None:
     assert set.union(*where.values()) == {"here"}
 
 
-@pytest.mark.parametrize("arguments", [["--extended"], ["suite/test_fifth.py"]])
-def test_extended_tests_run_if_they_are_asked_for(arguments: list[str], suite: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "long_ones"),
+    [
+        (["--extended"], {"test_fifth"}),
+        (["suite/test_fifth.py", "suite/test_sixth.py"], {"test_fifth"}),
+        (["--extended", "-m", "extended"], {"test_fifth"}),
+        (["--extended", "-m", "extended and not soak"], {"test_fifth"}),
+        (["-m", "soak"], {"test_sixth"}),
+    ],
+)
+def test_long_tests_run_if_they_are_asked_for(arguments: list[str], long_ones: set[str], suite: Path) -> None:
     _, where, _ = run(suite, "-n2", *arguments)
-    assert "test_fifth" in where
+    assert where.keys() & {"test_fifth", "test_sixth"} == long_ones
 
 
 def test_files_are_joined_also_by_way_of_others() -> None:
