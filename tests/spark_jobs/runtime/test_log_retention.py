@@ -74,9 +74,6 @@ def test_a_log_that_is_written_every_day_keeps_the_ids_and_the_entries_of_three_
         for number in range(INTERVAL):
             # A repeat writes nothing: its id is known.
             rows = frame(lake.spark, COMMITS, [{}])
-            if not where.exists(COMMITS):
-                # With its properties.
-                where.append(COMMITS, rows.limit(0))
             for _ in range(2 if number == 0 else 1):
                 append_with_id(where.paths.root, COMMITS, rows, f"{day}-{number}")
         log = where.paths.local_root / COMMITS.name / "_delta_log"
