@@ -60,6 +60,7 @@ def heap(harness: Harness, records: Sequence[list[Any]], max_bytes: int = 512 * 
     return harness.ask("heap", records=list(records), max_bytes=max_bytes, now_ms=NOW_MS)
 
 
+@pytest.mark.extended
 def test_ten_thousand_hints_fit_into_the_default_of_a_broker_with_a_gigabyte(broker: Harness) -> None:
     records = hints(10_000, spread(10, 100))
     default = heap(broker, ())["default"]

@@ -112,12 +112,19 @@ def months_directly(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return Written(root, ODD_BY_MONTH)
 
 
-@pytest.fixture(params=["written_by_spark", "months_by_spark", "months_directly"])
+@pytest.fixture(
+    params=[
+        "written_by_spark",
+        pytest.param("months_by_spark", marks=pytest.mark.extended),
+        "months_directly",
+    ]
+)
 def written(request: pytest.FixtureRequest) -> Written:
     found: Written = request.getfixturevalue(request.param)
     return found
 
 
+@pytest.mark.extended
 def test_both_writers_write_the_same_rows(months_by_spark: Written, months_directly: Written) -> None:
     both = [
         sorted(str(sorted(plain(row).items())) for row in written.rows)

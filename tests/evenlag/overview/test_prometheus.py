@@ -170,6 +170,7 @@ def test_rules_and_dashboard_use_metrics_that_exist() -> None:
     assert {name: metrics - known for name, metrics in used.items() if not metrics or metrics - known} == {}
 
 
+@pytest.mark.extended
 def test_prometheus_has_each_value_that_the_server_has(monitored: Monitored) -> None:
     stored: dict[str, dict[tuple[str, ...], float]] = {}
     for sample in monitored.prometheus.wait_for('{job="evenlag", __name__=~"evenlag_.+"}'):
@@ -186,6 +187,7 @@ def test_prometheus_has_each_value_that_the_server_has(monitored: Monitored) -> 
 _OWN = ("group", "event", "outcome", "reason")
 
 
+@pytest.mark.extended
 def test_each_expression_of_the_dashboard_has_values(monitored: Monitored) -> None:
     found = {name: monitored.prometheus.query(each) for name, each in dashboard_expressions().items()}
     assert [name for name, samples in found.items() if not samples] == []
@@ -195,6 +197,7 @@ def test_each_expression_of_the_dashboard_has_values(monitored: Monitored) -> No
         assert monitored.prometheus.get("query_range", **values)["resultType"] == "matrix", name
 
 
+@pytest.mark.extended
 def test_the_variables_of_the_dashboard_list_clusters_and_groups(monitored: Monitored) -> None:
     variables = json.loads(DASHBOARD.read_text(encoding="utf-8"))["templating"]["list"]
     for variable in variables[1:]:
@@ -205,6 +208,7 @@ def test_the_variables_of_the_dashboard_list_clusters_and_groups(monitored: Moni
         assert (set(values) == listed) if label == "group" else (values == ["two-brokers"])
 
 
+@pytest.mark.extended
 def test_prometheus_evaluates_the_rules_without_an_error(monitored: Monitored) -> None:
 
     def found() -> dict[str, Any]:

@@ -218,6 +218,7 @@ def audited(number: int) -> dict[str, Any]:
     return {"snapshot_id": f"s-{number}", "input_hash": "h", "day": DAY + timedelta(days=number), **times}
 
 
+@pytest.mark.extended
 def test_the_open_month_becomes_few_files_and_one_day_of_it_can_be_replaced(lake: Lake) -> None:
     for number in range(6):
         rows = frame(lake.spark, AUDITED_SNAPSHOTS, [audited(number)])
@@ -237,6 +238,7 @@ def test_the_open_month_becomes_few_files_and_one_day_of_it_can_be_replaced(lake
         assert set(ids_of(lake, AUDITED_SNAPSHOTS)) == others | ids
 
 
+@pytest.mark.extended
 def test_a_table_of_spark_loses_the_ids_of_earlier_versions_with_its_next_checkpoint(
     lake: Lake, tmp_path: Path
 ) -> None:
