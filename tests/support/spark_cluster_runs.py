@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import (
     COMMITS,
     DECISIONS,
@@ -24,7 +25,10 @@ from evenlag.lake.tables import (
     Table,
 )
 from evenlag.policy.loader import load_policy
+from spark_jobs.runtime.delta_lake import Lake
+from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
+from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -82,17 +86,22 @@ def assert_one_machine_gives_the_same(
     here: Path,
 ) -> None:
     """Repeat a cluster's cycle from the same reading, in another lake and this session: equal tables."""
-    for table in (OFFSETS, COMMITS, MEMBERS, SNAPSHOTS):
+    for table in (OFFSETS, COMMITS, MEMBERS):
         shutil.copytree(there / table.name, here / table.name)
     patch.setenv("EVENLAG_LAKE", str(here))
     loaded = load_policy(config)
+    marker = find_marker(LakeReader(str(there)), cluster, slot)
+    assert marker is not None
+    compute_lag(SnapshotRows(Lake(spark, str(here)), LakeReader(str(here)), marker), loaded.policy)
+    # A snapshot with a marker has its lag.
+    shutil.copytree(there / SNAPSHOTS.name, here / SNAPSHOTS.name)
     assert run_observe(spark, loaded, cluster, slot, run_id)["is_new"] is False
     run_decide(spark, loaded, cluster, slot, run_id)
     for table in (LAG, DECISIONS, PLANS, PLAN_ASSIGNMENTS):
         assert _rows(there, table) == _rows(here, table), table.name
         assert _rows(there, table), table.name
-    # How old the snapshot was when it was judged is the clock's.
-    clocks = ("observed", "message")
+    # How old the snapshot was when it was judged is the clock's, and the seal is of that, too.
+    clocks = ("observed", "message", "seal")
     assert _rows(there, GATE_RESULTS, *clocks) == _rows(here, GATE_RESULTS, *clocks)
 
 
