@@ -75,6 +75,7 @@ def test_every_cooperative_assignor_settles_in_one_follow_up(
         check_assignment(group, settled.assignment)
         # The last round came to rest: everybody holds what it was handed, and nothing moves any more.
         after = next_round(group, settled.assignment)
+        assert (after.claim_generation > group.claim_generation.max(initial=0)).all()
         if not assignor.plans_once:
             assert count_moves(after, assignor.assign(after)) == 0
 

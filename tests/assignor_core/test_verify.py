@@ -29,21 +29,22 @@ def array(*values: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("assignment", "limits", "rules"),
     [
-        (array(0, 1, 1, 2, 2, -1), {"max_moves": 2, "count_slack": 0}, []),
-        (array(0, 1, 1, 2, 2, -1), {"max_moves": 1}, ["MAX_MOVES"]),
-        (array(0, 0, 0, 0, 0, -1), {"count_slack": 3}, ["COUNT_SLACK"]),
-        (array(0, 0, 0, 0, 0, -1), {"count_slack": 4}, []),
-        (array(0, 0, 1, 1, 0, -1), {}, ["NOT_SUBSCRIBED"]),
-        (array(0, 0, 1, 0, 0, 0), {}, ["NOT_SUBSCRIBED"]),
-        (array(0, 0, -1, 0, -1, -1), {}, ["UNASSIGNED"]),
-        (array(0, 0, -1, 0, -1, -1), {"complete": False}, []),
-        (array(0, 0, 3, 0, -2, -1), {}, ["MEMBER_RANGE"]),
-        (array(0, 0), {}, ["SHAPE"]),
-        (np.zeros(6), {}, ["SHAPE"]),
+        (array(0, 1, 1, 2, 2, -1), {"max_moves": 2, "count_slack": 0}, {}),
+        (array(0, 1, 1, 2, 2, -1), {"max_moves": 1}, {"MAX_MOVES": 2}),
+        (array(0, 0, 0, 0, 0, -1), {"count_slack": 3}, {"COUNT_SLACK": 5}),
+        (array(0, 0, 0, 0, 0, -1), {"count_slack": 4}, {}),
+        (array(0, 0, 1, 1, 0, -1), {}, {"NOT_SUBSCRIBED": 1}),
+        (array(0, 0, 1, 0, 0, 0), {}, {"NOT_SUBSCRIBED": 1}),
+        (array(0, 0, -1, 0, -1, -1), {}, {"UNASSIGNED": 2}),
+        (array(0, 0, -1, 0, -1, -1), {"complete": False}, {}),
+        (array(0, 0, 3, 0, -2, -1), {}, {"MEMBER_RANGE": 2}),
+        (array(0, 0), {}, {"SHAPE": 1}),
+        (np.zeros(6), {}, {"SHAPE": 1}),
     ],
 )
-def test_each_rule_is_found(assignment: np.ndarray, limits: Any, rules: list[str]) -> None:
-    assert [violation.rule for violation in find_violations(GROUP, assignment, **limits)] == rules
+def test_each_rule_is_found_and_counted(assignment: np.ndarray, limits: Any, rules: dict[str, int]) -> None:
+    found = find_violations(GROUP, assignment, **limits)
+    assert {violation.rule: violation.count for violation in found} == rules
 
 
 def test_check_names_the_rows_and_numbers() -> None:

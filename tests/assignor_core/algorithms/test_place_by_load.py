@@ -109,6 +109,15 @@ def test_swap_lowers_the_load_where_counts_allow_no_move() -> None:
     assert place_by_load(group, IDS, make_loads([10, 9, 2, 1], max_moves=1)).target.tolist() == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize(("num_pairs", "is_even"), [(256, True), (257, False)])
+def test_each_of_four_passes_swaps_64_times_at_most(num_pairs: int, is_even: bool) -> None:
+    """Expected by ADR 63: each pair needs a swap, and all, that the largest load sinks by an eighth."""
+    group = one_topic([member for member in range(2 * num_pairs) for _ in "ab"], 2 * num_pairs)
+    loads: list[int | None] = [*[10, 9] * num_pairs, *[2, 1] * num_pairs]
+    target = place_by_load(group, IDS, make_loads(loads, max_moves=10_000)).target
+    assert set(np.bincount(target, np.array(loads, dtype=np.int64))) == ({11} if is_even else {19, 3})
+
+
 def test_gains_that_do_not_matter_move_nothing() -> None:
     owner = [0, 0, 1, 1]
     loads = make_loads([100, 103, 100, 100], max_moves=100)

@@ -117,6 +117,27 @@ def test_chain_evens_what_no_single_move_can() -> None:
     assert member_counts(group, STICKY.assign(group)).tolist() == [1, 1, 1]
 
 
+def test_fewest_moves_are_found_again_after_members_have_exchanged_their_counts() -> None:
+    """16 partitions of 5 members: the search exchanges who has 3 and who has 4, and has to keep count."""
+    members = [
+        Member("a", ("t", "u", "v"), owned=(("t", 0),), generation=1),
+        Member("b", ("t", "u", "v", "w"), owned=(("u", 0), ("v", 0), ("w", 0), ("w", 1)), generation=1),
+        Member("c", ("t", "w"), owned=(("w", 2),), generation=1),
+        Member("d", ("t", "u", "w"), owned=(("t", 1), ("w", 3)), generation=1),
+        Member(
+            "e",
+            ("t", "u", "v", "w"),
+            owned=(("v", 1), ("v", 2), ("v", 3), ("v", 4), ("w", 4), ("w", 5)),
+            generation=1,
+        ),
+    ]
+    group = Group.from_members({"t": 3, "u": 1, "v": 6, "w": 6}, members)
+    assignment = STICKY.assign(group)
+    assert sorted(member_counts(group, assignment)) == [3, 3, 3, 3, 4]
+    assert moves_of_live(group, assignment) == 3
+    assert optimum(group) == (4 * 9 + 16, 3)
+
+
 def test_member_never_gets_what_it_does_not_take_though_it_owned_it() -> None:
     members = [
         Member("a", (), owned=(("t", 0),), generation=1),
