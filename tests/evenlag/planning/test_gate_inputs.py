@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenlag.lake.tables import LAG, MEMBERS, PLAN_ASSIGNMENTS
-from evenlag.planning.gate_inputs import build_gate_rows, count_rows, gate_inputs
+from evenlag.planning.gate_inputs import _input, build_gate_rows, count_rows, gate_inputs
 from evenlag.planning.plan_batch import plan_batch, with_counts
 from tests.support.lakes.snapshots import HEAD, NOW, TOPIC_IDS, arrow, marker, member, plan_context
 
@@ -271,3 +271,6 @@ def test_a_row_for_the_gates_has_each_input() -> None:
     assert (first["hint_topic_max_bytes"], first["moves"]) == (1_000, 4)
     assert (second["num_violations"], second["since_last_hint_s"]) == (0, None)
     assert [second[name] for name in NAMES[1:]] == [0, 0, 0]
+    # No gate of today has a measure of the plan's metrics; CONTRIBUTING.md adds one that does.
+    measures = ("before_max_member_lag_records", "before_lag_skew", "after_max_member_lag_records")
+    assert [_input(head, name) for name in measures] == [900, None, None]

@@ -42,7 +42,9 @@ def table(kind: Table, rows: Sequence[dict[str, Any]]) -> pa.Table:
 
 
 def lag(
-    lags: Sequence[int | None], rates: Sequence[float | None] = (None,) * 4, owners: Sequence[str] = OWNERS
+    lags: Sequence[int | None],
+    rates: Sequence[float | None] = (None,) * 4,
+    owners: Sequence[str | None] = OWNERS,
 ) -> pa.Table:
     return table(
         LAG,
@@ -223,10 +225,17 @@ def test_a_row_whose_load_is_not_known_is_planned_around() -> None:
     assert owners[0] == "m-1"
     assert sorted(owners.values()) == ["m-1", "m-1", "m-2", "m-2"]
     assert (plan["num_unknown_partitions"], plan["count_gap"]) == (1, 0)
+    # Of the known lag: 900 + 800 before; a mean or a skew of some partitions would mislead.
+    known = {"max_member_lag_records": 1700, "mean_member_lag_records": None, "lag_skew": None}
+    assert known.items() <= plan["metrics_before"].items()
     _, plan, owners = decide(
         lag([9, 8, 1, 1], [None, 40.0, 1.0, 1.0]), members(), context(", load: rate, min_gain: 0")
     )
     assert plan is None or (owners[0] == "m-1" and plan["num_unknown_partitions"] == 1)
+    # Nobody owns two, so that they are planned although nothing is known.
+    _, plan, _ = decide(lag([None] * 4, owners=(None, None, "m-2", "m-2")), members(), context())
+    assert plan is not None
+    assert known | {"max_member_lag_records": None} == {name: plan["metrics_before"][name] for name in known}
 
 
 def test_an_executor_logs_a_group_that_failed_with_the_ids_of_the_run(

@@ -51,8 +51,10 @@ def snapshot(seed: int = 1) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
     for number in range(NUM_GROUPS):
         group, topics = f"group-{number}", rng.sample(TOPICS, rng.randint(1, 3))
         names = [f"m-{rng.randint(0, 99)}-{place}" for place in range(rng.randint(1, 6))]
+        # The group has no rows of either, and other groups have some of the first.
+        unread = [next(topic for topic in TOPICS if topic not in topics), "not read"]
         taken = {
-            name: [*topics[: 1 + place % len(topics)], "not read"] for place, name in enumerate(names[::-1])
+            name: [*topics[: 1 + place % len(topics)], *unread] for place, name in enumerate(names[::-1])
         }
         people += [
             member(
