@@ -12,7 +12,7 @@ from evenlag.publishing.sealing.verified_plans import VerifiedPlan
 
 SLOT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 # Owner before and by the plan, and the lag: a partition of a, one of b and both of c are not known.
-Row = tuple[str, str, int | None]
+Row = tuple[str | None, str | None, int | None]
 ROWS: list[Row] = [
     ("a", "a", 900),
     ("a", "b", 600),
@@ -22,6 +22,8 @@ ROWS: list[Row] = [
     ("c", "c", None),
     ("c", "c", None),
 ]
+# Of b no key is known; nobody has the last partition.
+KEYS: dict[str | None, str] = {"a": "i:pod1", "c": "m:c"}
 COUNTS = {"min_member_partitions": 2, "max_member_partitions": 3}
 
 
@@ -49,7 +51,7 @@ def page(rows: list[Row], **more: Any) -> tuple[str, list[str]]:
             "partition": number,
             "owner_before": before,
             "owner_after": after,
-            "owner_after_key": f"i:{after}",
+            "owner_after_key": KEYS.get(after),
             "moved": before != after,
             "lag_records": lag,
         }
@@ -68,8 +70,8 @@ def test_lag_that_is_partly_unknown_is_a_lower_bound() -> None:
     assert any("the lag of 4 of 7 partitions is not known" in line for line in lines)
     cells = [[cell.strip(" █▏▎▍▌▋▊▉") for cell in line.split("|")] for line in lines]
     members = {row[1]: (row[3], row[5]) for row in cells if len(row) == 7}
-    assert {name: members[name] for name in ("a", "b", "c")} == {
-        "a": ("≥ 1,500", "≥ 900"),
+    assert {name: members[name] for name in ("pod1", "b", "c")} == {
+        "pod1": ("≥ 1,500", "≥ 900"),
         "b": ("≥ 7", "≥ 607"),
         "c": ("not known", "not known"),
     }
@@ -81,3 +83,16 @@ def test_lag_that_is_known_is_itself() -> None:
     assert subject.endswith("most loaded member from 1,500 to 900 records")
     assert "| skew (most loaded / mean) | 2.50 | 1.50 |" in lines
     assert not any("≥" in line or "not known" in line for line in lines)
+
+
+def test_members_go_by_their_instance_ids_and_the_plan_by_what_the_command_takes() -> None:
+    rows: list[Row] = [("a", "b", 600), (None, "c", 5), ("c", None, 4), ("gone", "a", 3)]
+    _, lines = page(rows, moves=4)
+    assert [line for line in lines if line.startswith("| t ")] == [
+        "| t 0 | 600 | pod1 | b |",
+        "| t 1 | 5 | nobody | c |",
+        "| t 2 | 4 | c | nobody |",
+        "| t 3 | 3 | gone | pod1 |",
+    ]
+    assert "- plan `abababababab`, slot 2026-03-01 12:00:00 UTC" in lines
+    assert lines[-1] == "All of it: `evenlag plans abababababab`"

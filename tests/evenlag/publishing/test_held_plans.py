@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assignor_core.hint import Hint
 from evenlag.kafka.broker_requests import Answer, BrokerCalls, FailoverWindow
 from evenlag.publishing import publish_checks
 from evenlag.publishing.hint_topic import TopicState
-from evenlag.publishing.publish import LastSequences, PublishReport, publish_hints
+from evenlag.publishing.publish import LastSequences, PublishReport, _issue_time, publish_hints
 from tests.support.brokers import settings_of
 from tests.support.live_plan import LiveGroup
 from tests.support.waiting import wait_until
@@ -205,3 +206,29 @@ def test_sequences_continue_from_plausible_ones_and_end_at_the_limit() -> None:
     empty = TopicState(exists=True, hints={}, unreadable={})
     assert (last.next_of("g", empty), last.next_of("new", empty)) == (8, 1_001)
     assert last.next_of("forged", empty) == limit
+
+
+@pytest.mark.parametrize(
+    ("sequence", "ahead_ms", "expected_ms"),
+    [
+        # The clock counts, whatever the hint's, where its sequence can be continued from.
+        (7, 0, 0),
+        (7, 5_000, 0),
+        # Else the new hint has to be younger than one that consumers believe, by a millisecond at least.
+        (2**32, -1, 0),
+        (2**32, 0, 1),
+        (2**32, 5_000, 5_001),
+        (2**32, 299_999, 300_000),
+        # From five minutes ahead on they believe no time.
+        (2**32, 300_000, 0),
+    ],
+)
+def test_a_hint_after_an_implausible_sequence_is_younger_than_that(
+    sequence: int, ahead_ms: int, expected_ms: int
+) -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    now_ms = 1_772_366_400_000
+    payload: Any = None
+    current = Hint(b"", payload, "p", sequence, now_ms + ahead_ms, now_ms + 10_000_000, signed=False)
+    assert _issue_time(now, current) - now == timedelta(milliseconds=expected_ms)
+    assert _issue_time(now, None) == now

@@ -135,11 +135,13 @@ def test_a_group_in_a_rebalance_is_asked_when_it_is_over(
     assert groups.asked == [("a", 8)]
 
 
-def test_a_group_is_asked_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_asked_twice_at_most(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     groups = Groups({"a": {0: OTHER}}, on_ask=OTHER)
-    assert groups.run(monkeypatch) == {
-        "a": "it has rebalanced twice without following: the log of its leader says why"
-    }
+    reason = "it has rebalanced twice without following: the log of its leader says why"
+    assert groups.run(monkeypatch) == {"a": reason}
+    assert [record.getMessage() for record in caplog.records] == [f"hint not taken up so far: {reason}"]
     assert groups.asked == [("a", 2), ("a", 12)]
     assert groups.now == 22
 

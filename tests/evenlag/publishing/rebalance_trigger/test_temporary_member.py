@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +12,7 @@ from kafka import KafkaAdminClient
 
 from assignor_core.members import TEMPORARY_MEMBER_MARK
 from evenlag.enums import GroupType
-from evenlag.kafka.broker_requests import RequestLimits
+from evenlag.kafka.broker_requests import Answer, RequestLimits
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.live_groups import read_live_groups
 from evenlag.kafka.member_protocol import TEMPORARY_CLIENT_ID
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 REBALANCE_IN_PROGRESS = 27
 UNKNOWN_MEMBER_ID = 25
+NOT_COORDINATOR = 16
+INVALID_GROUP_ID = 24
 
 
 class Scene:
@@ -134,6 +138,42 @@ def test_only_a_stable_group_that_selects_evenlag_is_joined(broker: Brokers, sce
         ask_group(scene.client, scene.settings, f"{scene.group_id}-none")
     listed = {group["group_id"] for group in scene.client.list_groups()}
     assert f"{scene.group_id}-none" not in listed
+
+
+def answer(code: int | None) -> Answer:
+    """A coordinator's answer to a leave: a code of its one member, or none at all."""
+    now = datetime.now(UTC)
+    if code is None:
+        return Answer(None, "timed out", now)
+    return Answer(SimpleNamespace(error_code=0, members=[SimpleNamespace(error_code=code)]), None, now)
+
+
+@pytest.mark.parametrize(
+    ("codes", "num_calls", "logged"),
+    [
+        ([0], 1, None),
+        ([UNKNOWN_MEMBER_ID], 1, None),
+        ([NOT_COORDINATOR, 0], 2, None),
+        ([None, 0], 2, None),
+        ([None] * 3, 3, "timed out"),
+        ([INVALID_GROUP_ID], 1, "InvalidGroupIdError"),
+    ],
+)
+def test_it_leaves_again_only_where_the_coordinator_has_moved_or_not_answered(
+    codes: list[int | None],
+    num_calls: int,
+    logged: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answers = [answer(code) for code in codes]
+    monkeypatch.setattr(temporary_member, "find_coordinators", lambda *_: {"g": 1})
+    calls: Any = SimpleNamespace(rounds=lambda: range(3), run=lambda _: [answers.pop(0)])
+    temporary_member._leave(calls, "g", "m")
+    assert len(codes) - len(answers) == num_calls
+    assert [record.getMessage() for record in caplog.records] == (
+        [f"member m could not leave group g, and expires: {logged}"] if logged else []
+    )
 
 
 def test_it_does_not_join_a_rebalance_that_has_begun_meanwhile(
