@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from evenlag.lag.arrays import Floats, Int32s, Int64s
+    from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
     from evenlag.simulation.history import History
     from evenlag.simulation.scenarios import Scenario
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _DUST: Final = 1e-9
 # Sums of processed and of arrived records are compared: a smaller difference is a rounding error.
 ROUNDING_RECORDS: Final = 1e-4
+# Of the state of rows: backlog, processed, area and paid.
+_RESULT: Final = [0, 5, 6, 7]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,15 +40,54 @@ class Advanced:
     paid_s: Floats
 
 
+class Servers:
+    """N rows in the order of their servers, as segments; to be kept while the owners stay."""
+
+    def __init__(self, server: Int64s, order: Int64s | None = None) -> None:
+        self.order = np.argsort(server, kind="stable") if order is None else order
+        ranked = server[self.order]
+        is_first = np.ones(len(ranked), dtype=np.bool_)
+        is_first[1:] = ranked[1:] != ranked[:-1]
+        self.starts = np.flatnonzero(is_first)
+        self.segment = np.cumsum(is_first) - 1
+        self.size = np.diff(self.starts, append=len(ranked))
+        self.number = ranked[self.starts]
+
+    def only(self, is_open: Bools) -> Servers:
+        """Return some of the segments; the rows' order is then that of the chosen rows."""
+        chosen = Servers.__new__(Servers)
+        chosen.size = self.size[is_open]
+        chosen.starts = np.cumsum(chosen.size) - chosen.size
+        chosen.segment = np.repeat(np.arange(len(chosen.size)), chosen.size)
+        return chosen
+
+    def level(self, demand: Floats, capacity: Floats) -> Floats:
+        """The water level of each segment: [J']; infinite where all demands are met.
+
+        Everybody gets an equal part of the capacity; what some do not need goes to the others, until nobody
+        gets more than it needs.
+        """
+        level = capacity / self.size
+        while True:
+            is_met = demand < level[self.segment]
+            left = capacity - np.add.reduceat(np.where(is_met, demand, 0.0), self.starts)
+            sharing = self.size - np.add.reduceat(is_met, self.starts, dtype=np.int64)
+            raised = np.divide(left, sharing, out=np.full_like(left, np.inf), where=sharing > 0)
+            if not (raised > level).any():
+                return level
+            level = np.maximum(level, raised)
+
+
 def advance(
     backlog: Floats,
     *,
     arrival: Floats,
-    server: Int64s,
+    servers: Servers,
     capacity: Floats,
     ready_s: Floats,
-    duration_s: float,
+    duration_s: float | Floats,
     owed: Floats | None = None,
+    most: Floats | None = None,
 ) -> Advanced:
     """Advance the model over an interval in which arrival rates and owners are constant.
 
@@ -55,46 +96,63 @@ def advance(
 
     backlog: [N] records, not negative. The N rows may be partitions of several scenarios.
     arrival: [N] records per second.
-    server: [N], row → server, below J; a row without an owner has a server of capacity 0.
+    servers: Of the rows; a row without an owner has a server of capacity 0.
     capacity: [J] records per second, finite.
     ready_s: [N] seconds from the start for which the row pauses.
+    duration_s: Seconds, of all or of each server [J].
     owed: [N] records; if given, the time when each row has processed as many is computed.
+    most: [N] records per second that a row can be processed with at most; None: no limit.
 
     Notes
     -----
-    O(E N log N) with E the largest number of events of a server: at most its rows and the times when they
-    become ready. Between events all rates are constant, so the integral of the backlog and the times are
-    exact.
+    O(E N) with E the largest number of events of a server: at most its rows and the times when they become
+    ready. Between events all rates are constant, so the integral of the backlog and the times are exact.
     """
-    order = np.argsort(server, kind="stable")
-    rows = _Rows(server[order], capacity)
-    rate_in, ready = arrival[order], ready_s[order]
-    left = backlog[order].astype(np.float64)
-    due = None if owed is None else owed[order]
-    done, area, paid = np.zeros(len(left)), np.zeros(len(left)), np.full(len(left), np.inf)
-    clock = np.zeros(len(rows.starts))
-    while len(clock) and float(clock.min()) < duration_s - _DUST:
-        now = clock[rows.segment]
-        is_ready = ready <= now + _DUST
-        is_behind = left > _DUST
-        demand = np.where(is_ready, np.where(is_behind, np.inf, rate_in), 0.0)
-        rate = np.minimum(demand, rows.level(demand)[rows.segment])
-        falls_by = rate - rate_in
-        until = np.where(is_ready, np.inf, ready - now)
-        runs_empty = is_behind & (falls_by > 0)
-        np.divide(left, falls_by, out=until, where=runs_empty)
-        step = np.minimum(rows.least(until), duration_s - clock)
-        took = step[rows.segment]
-        if due is not None:
-            _note_paid(paid, now, left_due=due - done, rate=rate, took=took)
-        done += rate * took
-        before = left
-        left = np.where(runs_empty & (until <= took), 0.0, np.maximum(left - falls_by * took, 0.0))
-        area += 0.5 * (before + left) * took
-        clock = clock + np.maximum(step, 0.0)
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return Advanced(left[back], done[back], area[back], paid[back])
+    nothing = np.zeros(len(backlog))
+    unlimited = np.full(len(backlog), np.inf)
+    columns = (backlog, arrival, ready_s, most, owed, nothing, nothing, unlimited)
+    state = np.stack([(unlimited if column is None else column)[servers.order] for column in columns])
+    end_s = np.broadcast_to(duration_s, capacity.shape)[servers.number]
+    result = np.empty((4, len(backlog)))
+    _run_servers(state, servers, capacity[servers.number], end_s, result)
+    return Advanced(*result)
+
+
+def _run_servers(state: Floats, rows: Servers, capacity: Floats, end_s: Floats, result: Floats) -> None:
+    """Advance rows [8, N] from event to event; a row's backlog, processed, area and paid go to the result."""
+    clock, place = np.zeros(len(end_s)), rows.order
+    while True:
+        is_open = clock < end_s - _DUST
+        if not is_open.all():
+            keeps = is_open[rows.segment]
+            result[:, place[~keeps]] = state[_RESULT][:, ~keeps]
+            if not is_open.any():
+                return
+            state, place, rows = state[:, keeps], place[keeps], rows.only(is_open)
+            clock, end_s, capacity = clock[is_open], end_s[is_open], capacity[is_open]
+        clock = clock + _step(state, rows, capacity, clock, end_s)
+
+
+def _step(state: Floats, rows: Servers, capacity: Floats, clock: Floats, end_s: Floats) -> Floats:
+    """Advance each server to its next event, and return the seconds until then: [J']."""
+    left, rate_in, ready, most, owed, done, area, paid = state
+    now = clock[rows.segment]
+    is_ready = ready <= now + _DUST
+    is_behind = left > _DUST
+    demand = np.where(is_ready, np.where(is_behind, most, np.minimum(rate_in, most)), 0.0)
+    rate = np.minimum(demand, rows.level(demand, capacity)[rows.segment])
+    falls_by = rate - rate_in
+    until = np.where(is_ready, np.inf, ready - now)
+    runs_empty = is_behind & (falls_by > 0)
+    np.divide(left, falls_by, out=until, where=runs_empty)
+    step = np.maximum(np.minimum(np.minimum.reduceat(until, rows.starts), end_s - clock), 0.0)
+    took = step[rows.segment]
+    _note_paid(paid, now, left_due=owed - done, rate=rate, took=took)
+    done += rate * took
+    after = np.where(runs_empty & (until <= took), 0.0, np.maximum(left - falls_by * took, 0.0))
+    area += 0.5 * (left + after) * took
+    left[:] = after
+    return step
 
 
 def _note_paid(paid: Floats, now: Floats, *, left_due: Floats, rate: Floats, took: Floats) -> None:
@@ -102,40 +160,6 @@ def _note_paid(paid: Floats, now: Floats, *, left_due: Floats, rate: Floats, too
     is_paid = np.isinf(paid) & (left_due - rate * took <= ROUNDING_RECORDS)
     needs = np.divide(left_due, rate, out=np.zeros_like(left_due), where=rate > 0)
     np.copyto(paid, now + np.clip(needs, 0.0, took), where=is_paid)
-
-
-class _Rows:
-    """Rows in order of their servers, as segments."""
-
-    def __init__(self, server: Int64s, capacity: Floats) -> None:
-        is_first = np.ones(len(server), dtype=np.bool_)
-        is_first[1:] = server[1:] != server[:-1]
-        self.starts = np.flatnonzero(is_first)
-        self.segment = np.cumsum(is_first) - 1
-        self.size = np.diff(self.starts, append=len(server))
-        self.capacity = capacity[server[self.starts]]
-        self.place = np.arange(len(server)) - self.starts[self.segment]
-
-    def least(self, values: Floats) -> Floats:
-        """The minimum of each segment."""
-        return np.asarray(np.minimum.reduceat(values, self.starts))
-
-    def level(self, demand: Floats) -> Floats:
-        """The water level of each segment: [J'].
-
-        With demands in ascending order, ``s_k = (C - sum of the k smallest) / (n - k)`` rises while the k-th
-        demand is below it and falls afterwards, so the level is the largest of them. Unlimited demands come
-        last and are never among the k.
-        """
-        ranked = demand[np.lexsort((demand, self.segment))]
-        is_limited = np.isfinite(ranked)
-        limited = np.where(is_limited, ranked, 0.0)
-        before = np.cumsum(limited) - limited
-        before -= before[self.starts][self.segment]
-        num_limited = np.add.reduceat(is_limited, self.starts, dtype=np.int64)
-        candidate = (self.capacity[self.segment] - before) / (self.size[self.segment] - self.place)
-        candidate[self.place > num_limited[self.segment]] = -np.inf
-        return np.maximum(np.maximum.reduceat(candidate, self.starts), 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,7 +240,7 @@ def simulate(history: History, scenarios: Sequence[Scenario], capacity: Floats) 
         advanced = advance(
             backlog.ravel(),
             arrival=np.tile(rate, num_scenarios),
-            server=(scenario_server + owner % num_servers).ravel(),
+            servers=Servers((scenario_server + owner % num_servers).ravel()),
             capacity=scenario_capacity,
             ready_s=ready_s.ravel(),
             duration_s=float(interval_s[place]),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenlag.simulation.fluid_model import Advanced, advance
+from evenlag.simulation.fluid_model import Advanced, Servers, advance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,7 @@ def run(case: Case, more: float = 0.0) -> Advanced:
     return advance(
         rows["backlog"],
         arrival=rows["arrival"],
-        server=server,
+        servers=Servers(server),
         capacity=capacity + more,
         ready_s=rows["ready_s"],
         duration_s=duration_s,
@@ -115,7 +115,7 @@ def test_what_a_partition_does_not_need_goes_to_the_others() -> None:
     done = advance(
         np.array([0.0, 20.0, 100.0]),
         arrival=np.array([2.0, 0.0, 0.0]),
-        server=np.zeros(3, dtype=np.int64),
+        servers=Servers(np.zeros(3, dtype=np.int64)),
         capacity=np.array([10.0]),
         ready_s=np.zeros(3),
         duration_s=10.0,
@@ -128,7 +128,7 @@ def test_a_row_that_stands_still_leaves_its_share_to_the_others() -> None:
     done = advance(
         np.array([50.0, 50.0]),
         arrival=np.zeros(2),
-        server=np.zeros(2, dtype=np.int64),
+        servers=Servers(np.zeros(2, dtype=np.int64)),
         capacity=np.array([10.0]),
         ready_s=np.array([0.0, 2.0]),
         duration_s=4.0,
