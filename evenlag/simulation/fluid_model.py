@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 _DUST: Final = 1e-9
 # Sums of processed and of arrived records are compared: a smaller difference is a rounding error.
 ROUNDING_RECORDS: Final = 1e-4
-# Of the state of rows: backlog, processed, area and paid.
-_RESULT: Final = [0, 5, 6, 7]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,34 +106,31 @@ def advance(
     O(E N) with E the largest number of events of a server: at most its rows and the times when they become
     ready. Between events all rates are constant, so the integral of the backlog and the times are exact.
     """
-    nothing = np.zeros(len(backlog))
-    unlimited = np.full(len(backlog), np.inf)
-    columns = (backlog, arrival, ready_s, most, owed, nothing, nothing, unlimited)
-    state = np.stack([(unlimited if column is None else column)[servers.order] for column in columns])
-    end_s = np.broadcast_to(duration_s, capacity.shape)[servers.number]
-    result = np.empty((4, len(backlog)))
-    _run_servers(state, servers, capacity[servers.number], end_s, result)
-    return Advanced(*result)
-
-
-def _run_servers(state: Floats, rows: Servers, capacity: Floats, end_s: Floats, result: Floats) -> None:
-    """Advance rows [8, N] from event to event; a row's backlog, processed, area and paid go to the result."""
-    clock, place = np.zeros(len(end_s)), rows.order
-    while True:
+    nothing, unlimited = np.zeros(len(backlog)), np.full(len(backlog), np.inf)
+    columns = (backlog, nothing, nothing, unlimited, arrival, ready_s, unlimited if most is None else most)
+    state = np.stack([column[servers.order] for column in columns])
+    due = None if owed is None else owed[servers.order]
+    clock, end_s = np.zeros(len(servers.number)), np.broadcast_to(duration_s, len(capacity))[servers.number]
+    capacity = capacity[servers.number]
+    rows, place, result = servers, servers.order, np.empty((4, len(backlog)))
+    while len(clock):
         is_open = clock < end_s - _DUST
         if not is_open.all():
             keeps = is_open[rows.segment]
-            result[:, place[~keeps]] = state[_RESULT][:, ~keeps]
-            if not is_open.any():
-                return
+            result[:, place[~keeps]] = state[:4, ~keeps]
             state, place, rows = state[:, keeps], place[keeps], rows.only(is_open)
             clock, end_s, capacity = clock[is_open], end_s[is_open], capacity[is_open]
-        clock = clock + _step(state, rows, capacity, clock, end_s)
+            due = None if due is None else due[keeps]
+        else:
+            clock = clock + _step(state, due, rows, capacity, clock, end_s)
+    return Advanced(*result)
 
 
-def _step(state: Floats, rows: Servers, capacity: Floats, clock: Floats, end_s: Floats) -> Floats:
+def _step(
+    state: Floats, due: Floats | None, rows: Servers, capacity: Floats, clock: Floats, end_s: Floats
+) -> Floats:
     """Advance each server to its next event, and return the seconds until then: [J']."""
-    left, rate_in, ready, most, owed, done, area, paid = state
+    left, done, area, paid, rate_in, ready, most = state
     now = clock[rows.segment]
     is_ready = ready <= now + _DUST
     is_behind = left > _DUST
@@ -147,7 +142,8 @@ def _step(state: Floats, rows: Servers, capacity: Floats, clock: Floats, end_s: 
     np.divide(left, falls_by, out=until, where=runs_empty)
     step = np.maximum(np.minimum(np.minimum.reduceat(until, rows.starts), end_s - clock), 0.0)
     took = step[rows.segment]
-    _note_paid(paid, now, left_due=owed - done, rate=rate, took=took)
+    if due is not None:
+        _note_paid(paid, now, left_due=due - done, rate=rate, took=took)
     done += rate * took
     after = np.where(runs_empty & (until <= took), 0.0, np.maximum(left - falls_by * took, 0.0))
     area += 0.5 * (left + after) * took

@@ -8,12 +8,12 @@ divided by the whole.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Floats, Int64s
+    from evenlag.lag.arrays import Floats, Int64s
 
 LIMITS_S: Final = (5, 30, 300)
 _SHARES: Final = (0.50, 0.95, 0.99)
@@ -98,47 +98,61 @@ def _share_until(limit: float, low: Floats, high: Floats) -> Floats:
     return np.divide(limit - low, spread, out=is_point, where=spread > 0).clip(0.0, 1.0)
 
 
-def waits_between(at_s: Floats, sent: Floats, started: Floats, records: Floats) -> Waits:
-    """Return the waits of queues, first in, first out, from their cumulative curves.
+class SentCurves:
+    """When records were sent: cumulative curves of Q queues, linear between their points.
 
-    The curves are linear between their points, and all are in the queue's own unit (of work, or records).
-    What is not started at the end starts then.
+    A queue is first in, first out; a *position* on its curve is the sum of what was sent, in the queue's own
+    unit (of work, or records).
 
-    at_s: [T + 1] seconds, ascending.
-    sent: [T + 1, Q]; the first row is where the curve begins: what was sent before is left out.
-    started: [T + 1, Q], not above `sent` but for rounding.
-    records: [T, Q] records sent in each interval; in an interval they are spread evenly over what is sent.
+    sent, at_s: [T + 1, Q] positions and seconds, ascending.
+    records: [T, Q] records sent between two points, spread evenly over them; None if the unit is records.
     """
-    num_queues = sent.shape[1]
-    is_waiting = started < sent - _DUST
-    is_late = is_waiting[:-1] | is_waiting[1:]
-    at_once = float(records[~is_late].sum())
-    parts = [_waits_of(at_s, sent[:, queue], started[:, queue], records[:, queue], is_late[:, queue])
-             for queue in range(num_queues)]  # fmt: skip
-    low, high, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return Waits(np.append(low, 0.0), np.append(high, 0.0), np.append(count, at_once))
 
+    def __init__(self, sent: Floats, at_s: Floats, records: Floats | None = None) -> None:
+        self._points = len(sent)
+        # One ascending line for all queues, so that one search is sufficient.
+        width = sent[-1] - sent[0] + 1.0
+        self._shift = np.cumsum(width) - width - sent[0]
+        self._line, self._at_s = (sent + self._shift).T.ravel(), at_s.T.ravel()
+        rise = np.diff(sent, axis=0) if records is None else records
+        self._records = np.append(rise, np.zeros((1, sent.shape[1])), axis=0).T.ravel()
 
-def _waits_of(at_s: Floats, sent: Floats, started: Floats, records: Floats, is_late: Bools) -> Waits:
-    """Return the waits of what is sent in the late intervals of one queue."""
-    # What is left starts at the end: a jump.
-    served, served_s = np.append(started, sent[-1]), np.append(at_s, at_s[-1])
-    begins = np.flatnonzero(is_late & (sent[1:] > sent[:-1]))
-    points = np.unique(np.concatenate([sent[begins], sent[begins + 1], served]))
-    points = points[(points >= sent[0]) & (points <= sent[-1])]
-    interval = np.searchsorted(sent, points, side="right")[:-1] - 1
-    kept = is_late[interval]
-    first, last, interval = points[:-1][kept], points[1:][kept], interval[kept]
-    service = np.searchsorted(served, first, side="right") - 1
-    rise = sent[interval + 1] - sent[interval]
-    low, high = (
-        _moment(served, served_s, service, at) - _moment(sent, at_s, interval, at) for at in (first, last)
-    )
-    ends = np.sort(np.maximum([low, high], 0.0), axis=0)
-    return Waits(ends[0], ends[1], records[interval] * (last - first) / rise)
+    def sent_at(self, queue: Int64s, position: Floats, rounding: float = 0.0) -> Floats:
+        """Return when positions were sent: seconds."""
+        place = position + self._shift[queue]
+        return self._moment(self._interval(queue, place + rounding, "right"), place)
 
+    def waits(self, queue: Int64s, started: Floats, at_s: Floats) -> tuple[Int64s, Waits]:
+        """Return the waits of what is started in N parts, and the part of each.
 
-def _moment(curve: Floats, at_s: Floats, interval: Int64s, value: Floats) -> Floats:
-    """Return when a curve passed values in these intervals."""
-    share = (value - curve[interval]) / (curve[interval + 1] - curve[interval])
-    return at_s[interval] + share * (at_s[interval + 1] - at_s[interval])
+        queue: [N].
+        started, at_s: [2, N] positions and seconds, at the begin and at the end of each part.
+        """
+        first, last = started + self._shift[queue]
+        begin, end = self._interval(queue, first, "right"), self._interval(queue, last, "left")
+        pieces = np.where(last > first, end - begin + 1, 0)
+        part = np.repeat(np.arange(len(queue)), pieces)
+        interval = begin[part] + np.arange(len(part)) - (np.cumsum(pieces) - pieces)[part]
+        low, high = (
+            np.maximum(self._line[interval], first[part]),
+            np.minimum(self._line[interval + 1], last[part]),
+        )
+        rate = (at_s[1] - at_s[0])[part] / (last - first)[part]
+        waited = [
+            (at_s[0, part] + rate * (place - first[part]) - self._moment(interval, place)).clip(min=0.0)
+            for place in (low, high)
+        ]
+        rise = self._line[interval + 1] - self._line[interval]
+        share = np.divide((high - low).clip(min=0.0), rise, out=np.zeros_like(rise), where=rise > 0)
+        return part, Waits(np.minimum(*waited), np.maximum(*waited), self._records[interval] * share)
+
+    def _interval(self, queue: Int64s, place: Floats, side: Literal["left", "right"]) -> Int64s:
+        found = np.searchsorted(self._line, place, side=side) - 1
+        first = queue * self._points
+        return np.clip(found, first, first + self._points - 2)
+
+    def _moment(self, interval: Int64s, place: Floats) -> Floats:
+        low, rise = self._line[interval], self._line[interval + 1] - self._line[interval]
+        share = np.divide(place - low, rise, out=np.zeros_like(rise), where=rise > 0).clip(0.0, 1.0)
+        moment: Floats = self._at_s[interval] + share * (self._at_s[interval + 1] - self._at_s[interval])
+        return moment

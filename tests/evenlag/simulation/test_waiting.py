@@ -1,13 +1,19 @@
-"""How long records wait: by hand, beside numpy's quantiles, and of curves beside single records."""
+"""How long records wait: in calculated cases, beside numpy's quantiles, and of curves beside single records."""
 
 from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenlag.simulation.waiting import Waiting, Waits, measure_waiting, waits_between
+from evenlag.simulation.waiting import SentCurves, Waiting, Waits, measure_waiting
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def waits_of(*parts: tuple[float, float, float]) -> Waits:
@@ -45,30 +51,43 @@ def test_single_records_have_the_quantiles_of_numpy(seconds: list[float]) -> Non
 
 @settings(max_examples=25)
 @given(
-    st.lists(st.integers(0, 9), min_size=12, max_size=12),
-    st.lists(st.sampled_from([0.0, 1.0, 4.0, 20.0]), min_size=12, max_size=12),
+    st.lists(st.tuples(*[st.integers(0, 9)] * 2), min_size=12, max_size=12),
+    st.lists(st.tuples(*[st.sampled_from([0.0, 1.0, 4.0, 20.0])] * 2), min_size=12, max_size=12),
 )
-def test_curves_have_the_waits_of_their_small_parts(sent: list[int], served: list[float]) -> None:
+def test_curves_have_the_waits_of_their_small_parts(
+    sent: list[tuple[int, int]], served: list[tuple[float, float]]
+) -> None:
     """Each of 400 parts of an interval's records is looked up in the curve of what is started."""
-    arrived = np.append(0.0, np.cumsum(sent))
-    started = [0.0]
+    arrived = np.cumsum([(0, 0), *sent], axis=0).astype(np.float64)
+    started = np.zeros_like(arrived)
     for at in range(12):
-        started.append(min(started[-1] + served[at], float(arrived[at + 1])))
-    at_s = np.arange(13) * 5.0
-    found = measure_waiting(
-        waits_between(at_s, arrived[:, None], np.array(started)[:, None], np.array(sent)[:, None])
-    )
-    parts = (np.arange(400) + 0.5) / 400
-    positions = (arrived[:-1, None] + parts * np.diff(arrived)[:, None]).ravel()
-    sent_s = (at_s[:-1, None] + parts * 5.0 + 0 * arrived[:-1, None]).ravel()
-    place = np.searchsorted(started, positions, side="right")
-    is_done = place < len(started)
-    low, high = (np.array(started)[np.where(is_done, place - shift, 1 - shift)] for shift in (1, 0))
-    begun_s = np.where(is_done, 5.0 * (place - 1) + 5.0 * (positions - low) / (high - low), 60.0)
-    waited_s = np.maximum(begun_s - sent_s, 0.0)
-    weight = np.repeat(np.array(sent) / 400, 400)
-    expected = measure_waiting(Waits(waited_s, waited_s, weight))
+        started[at + 1] = np.minimum(started[at] + served[at], arrived[at + 1])
+    started = np.concatenate([started, arrived[-1:]])
+    at_s = np.append(np.arange(13) * 5.0, 60.0)
+    curves = SentCurves(arrived, np.tile(at_s[:-1, None], 2))
+    queue = np.repeat([0, 1], 13)
+    parts = [np.concatenate(started[begin : begin + 13].T) for begin in (0, 1)]
+    moments_s = [np.tile(at_s[begin : begin + 13], 2) for begin in (0, 1)]
+    _, waits = curves.waits(queue, np.stack(parts), np.stack(moments_s))
+    found, expected = measure_waiting(waits), measure_waiting(small_parts(arrived, started, at_s))
     assert found[:1] == pytest.approx(expected[:1])
-    # Of a part so many percent are equal to its neighbor's within a fourth of a hundredth of 60 s.
     assert found[1:5] == pytest.approx(expected[1:5], abs=0.2)
     assert found[5:] == pytest.approx(expected[5:], rel=0.01, abs=0.1)
+
+
+def small_parts(
+    arrived: NDArray[np.float64], started: NDArray[np.float64], at_s: NDArray[np.float64]
+) -> Waits:
+    waited_s, weight = [], []
+    for sent_at, started_at in zip(arrived.T, started.T, strict=True):
+        for interval, (low, high) in enumerate(pairwise(sent_at.tolist())):
+            for share in (np.arange(400) + 0.5) / 400 if high > low else ():
+                position = low + share * (high - low)
+                place = int(np.searchsorted(started_at, position))
+                begin, end = started_at[place - 1 : place + 1]
+                within = (position - begin) / (end - begin)
+                begun_s = at_s[place - 1] + within * (at_s[place] - at_s[place - 1])
+                waited_s.append(max(begun_s - (at_s[interval] + 5.0 * share), 0.0))
+                weight.append((high - low) / 400)
+    waited = np.array(waited_s)
+    return Waits(waited, waited, np.array(weight))
