@@ -1,4 +1,4 @@
-"""The simulator of the field: calculated cases, against single records event by event, and against queueing theory."""
+"""The simulator of the field: calculated cases, single records event by event, and queueing theory."""
 
 from __future__ import annotations
 

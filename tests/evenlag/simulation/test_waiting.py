@@ -1,4 +1,4 @@
-"""How long records wait: in calculated cases, beside numpy's quantiles, and of curves beside single records."""
+"""How long records wait: calculated cases, quantiles of numpy, and curves beside single records."""
 
 from __future__ import annotations
 
