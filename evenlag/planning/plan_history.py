@@ -137,6 +137,8 @@ def _read_breaches(reader: LakeReader, policy: Policy, cluster: str, slot: datet
 
 
 def _read_backing_off(reader: LakeReader, policy: Policy, cluster: str, slot: datetime) -> dict[str, str]:
+    from evenlag.policy.group_settings import complete_settings_text
+
     longest = max((failure_window(rule) for rule in policy.groups), default=timedelta())
     if not longest:
         return {}
@@ -148,6 +150,8 @@ def _read_backing_off(reader: LakeReader, policy: Policy, cluster: str, slot: da
         ("slot", "<=", slot),
     ]
     evaluations = reader.read(PLAN_EVALUATIONS, columns=EVALUATION_COLUMNS, filters=filters).to_pylist()
+    texts = {text: complete_settings_text(text) for text in {row["settings"] for row in evaluations}}
+    evaluations = [row | {"settings": texts[row["settings"]]} for row in evaluations]
     of_groups = {group_id: policy.group_settings(cluster, group_id) for group_id in _groups(evaluations)}
     counted = [row for row in evaluations if row["slot"] >= slot - failure_window(of_groups[row["group_id"]])]
     reasons = {}

@@ -5,6 +5,7 @@ Each setting has its default, unit and range here.
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -14,7 +15,7 @@ from assignor_core.objective import Load
 from evenlag.enums import DEFAULT_ASSIGNOR, IsolationLevel, Mode, OnChange
 from evenlag.name_patterns import check_pattern, matches_pattern
 from evenlag.policy.gates import GATE_SETTINGS
-from evenlag.policy.portable_settings import GroupMethods, unpack
+from evenlag.policy.portable_settings import GroupMethods, canonical_text, plain_values, unpack
 from evenlag.policy.setting_types import (
     Approvers,
     ResetSetting,
@@ -168,3 +169,16 @@ class GroupRule(GroupSettings):
     def settings(self) -> GroupSettings:
         """The rule without its ``match``, ``clusters`` and ``approvers``."""
         return GroupSettings(**{name: getattr(self, name) for name in GroupSettings.model_fields})
+
+
+def complete_settings_text(text: str) -> str:
+    """Complete the canonical text of an earlier version by the defaults of the settings that it had not yet.
+
+    So settings that nobody has set compare as equal before and after an upgrade.
+    """
+    found = json.loads(text)
+    for name, default in plain_values(GroupSettings()).items():
+        found[name] = (
+            {**default, **found.get(name, {})} if isinstance(default, dict) else found.get(name, default)
+        )
+    return canonical_text(found)

@@ -29,7 +29,7 @@ class CommonMethods:
 
     def canonical_json(self) -> str:
         """Return the settings as text: equal settings give equal text."""
-        return json.dumps(plain_values(self), sort_keys=True, separators=(",", ":"))
+        return canonical_text(plain_values(self))
 
 
 class GroupMethods(CommonMethods):
@@ -123,6 +123,11 @@ def plain_values(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain_values(item) for item in value]
     return value.value if isinstance(value, Enum) else value
+
+
+def canonical_text(values: Any) -> str:
+    """Return JSON values as text: equal values give equal text."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 # The prefix distinguishes hashes from names. 80 bits keep a hash short enough for people to compare.

@@ -106,3 +106,28 @@ def test_a_group_backs_off_after_plans_in_a_row_that_did_not_pay_off(tmp_path: P
     found = read_history(LakeReader(str(tmp_path)), policy(), "c", NOW)
     until = "backs off until 2026-03-01 12:50 UTC: its last 2 plans did not pay off; the last: reason 2"
     assert found == {"rests": GroupHistory(0, until), "unclear": GroupHistory(0, until)}
+
+
+# As written before rules had racks, topics that stay together, and the gate on racks.
+OLDER = (
+    '{"approval_timeout_s":3600,"assignor":"lag-aware-sticky","back_off":{"after":2,"horizon_s":1800,'
+    '"rest_s":3600},"capacities":[],"count_slack":0,"gates":{"cooldown_s":600,"max_snapshot_age_s":900,'
+    '"min_breaches":1},"hint_ttl_s":900,"isolation_level":null,"load":"lag","loads_valid_minutes":30,'
+    '"max_moves":1000,"min_gain":0.05,"mode":"auto","on_change":null,"reset_policy":null}'
+)
+
+
+def test_a_group_goes_on_backing_off_after_an_upgrade_that_brings_settings(tmp_path: Path) -> None:
+    rows = [
+        *(score("before", number, paid_off=False, settings=OLDER) for number in (1, 2)),
+        *(
+            score("half", number, paid_off=False, settings=OLDER if number == 1 else None)
+            for number in (1, 2)
+        ),
+    ]
+    write_rows(tmp_path, PLAN_EVALUATIONS, arrow(PLAN_EVALUATIONS, rows))
+    reader = LakeReader(str(tmp_path))
+    assert set(read_history(reader, policy(), "c", NOW)) == {"before", "half"}
+    for changed in ("rack_tolerance: 0.1", "together: [[a, b]]", "gates: {max_cross_rack_rise: 0.5}"):
+        text = POLICY.replace("mode: auto, back_off", f"mode: auto, {changed}, back_off")
+        assert read_history(reader, parse_policy(text, environ={}).policy, "c", NOW) == {}, changed
