@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.publishing.hint_topic import TopicState
-    from evenlag.publishing.rebalance_trigger.await_target import FollowCost
+    from evenlag.publishing.rebalance_trigger.follow_wait import FollowCost
 
 _LOG = named_logger(__name__)
 _Result = TypeVar("_Result")

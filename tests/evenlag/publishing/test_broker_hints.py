@@ -16,8 +16,9 @@ from evenlag.kafka.connection import librdkafka_settings
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.secrets import SecretRef
-from evenlag.publishing.rebalance_trigger import await_target
-from evenlag.publishing.rebalance_trigger.await_target import await_target_assignment, is_taken_up
+from evenlag.publishing.rebalance_trigger import await_target, follow_wait
+from evenlag.publishing.rebalance_trigger.await_target import ask_coordinator, await_target_assignment
+from evenlag.publishing.rebalance_trigger.follow_wait import is_taken_up
 from evenlag.publishing.sealing.signed_records import decode_group_hint, group_signing_key
 from tests.support.certificates import CertificateAuthority
 
@@ -113,11 +114,18 @@ def test_a_hint_is_taken_up_when_the_target_is_as_hinted() -> None:
 
 
 class Coordinators:
-    """Stands for brokers: none can be made to refuse, or to be slow with a target, at a chosen moment."""
+    """Stands for brokers and the clock: none refuses, or is slow with a target, at a chosen moment."""
 
     def __init__(self, *, takes_up_after: int) -> None:
         self.asked: list[str] = []
         self._takes_up_after = takes_up_after
+        self._now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self._now += seconds
+
+    def monotonic(self) -> float:
+        return self._now
 
     def ask(self, _settings: object, group_id: str, _topic: str, *, timeout_s: float) -> str:
         assert timeout_s > 0
@@ -142,9 +150,9 @@ class Coordinators:
 def coordinators(monkeypatch: pytest.MonkeyPatch) -> Coordinators:
     made = Coordinators(takes_up_after=2)
     monkeypatch.setattr(await_target, "ask_coordinator", made.ask)
-    monkeypatch.setattr(await_target, "read_live_groups", made.look)
-    for name in ("_TAKE_UP_S", "_LOOK_EVERY_S"):
-        monkeypatch.setattr(await_target, name, 0.0)
+    monkeypatch.setattr(await_target, "time", made)
+    monkeypatch.setattr(follow_wait, "read_live_groups", made.look)
+    monkeypatch.setattr(follow_wait, "time", made)
     return made
 
 
@@ -182,7 +190,7 @@ def test_nobody_joins_a_group_that_is_not_there_any_more(
 def test_whatever_goes_wrong_is_a_reason_and_no_error(
     monkeypatch: pytest.MonkeyPatch, coordinators: Coordinators, cluster: ClusterSettings
 ) -> None:
-    monkeypatch.setattr(await_target, "read_live_groups", lambda *_, **__: {})
+    monkeypatch.setattr(follow_wait, "read_live_groups", lambda *_, **__: {})
     shown = await_target_assignment(None, cluster, {"a": BROKERS})
     assert shown == {"a": "unexpected KeyError: 'a'"}
     assert coordinators.asked == []
@@ -197,13 +205,11 @@ def test_no_group_is_asked_when_there_is_none_or_no_time(
     assert coordinators.asked == []
 
 
+@pytest.mark.usefixtures("coordinators")
 def test_without_the_extra_a_hint_waits_for_the_group_to_change(
     monkeypatch: pytest.MonkeyPatch, cluster: ClusterSettings
 ) -> None:
-    look = Coordinators(takes_up_after=1).look
-    monkeypatch.setattr(await_target, "read_live_groups", look)
-    for name in ("_TAKE_UP_S", "_LOOK_EVERY_S"):
-        monkeypatch.setattr(await_target, name, 0.0)
+    monkeypatch.setattr(await_target, "ask_coordinator", ask_coordinator)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     shown = await_target_assignment(None, cluster, {"a": BROKERS})
     assert shown == {"a": "confluent-kafka is not installed: install evenlag[kip848]"}

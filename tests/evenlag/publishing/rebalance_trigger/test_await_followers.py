@@ -18,9 +18,9 @@ from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing import publish
 from evenlag.publishing.publish import PublishedPlan
 from evenlag.publishing.rebalance_trigger import await_followers as module
-from evenlag.publishing.rebalance_trigger import await_target
+from evenlag.publishing.rebalance_trigger import follow_wait
 from evenlag.publishing.rebalance_trigger.await_followers import await_followers
-from evenlag.publishing.rebalance_trigger.await_target import FollowCost
+from evenlag.publishing.rebalance_trigger.follow_wait import FollowCost
 from evenlag.publishing.rebalance_trigger.temporary_member import (
     _GROUP_MAX_SIZE_REACHED,
     NotAskedError,
@@ -79,8 +79,8 @@ class Groups:
         after_s: float = 2,
         costs: dict[str, FollowCost] | None = None,
     ) -> dict[str, str]:
-        monkeypatch.setattr(await_target, "read_live_groups", self.look)
-        monkeypatch.setattr(await_target, "time", self)
+        monkeypatch.setattr(follow_wait, "read_live_groups", self.look)
+        monkeypatch.setattr(follow_wait, "time", self)
         monkeypatch.setattr(module, "ask_group", self.ask)
         monkeypatch.setattr(module, "time", self)
         hints = dict.fromkeys(self.at, HINT)
