@@ -230,12 +230,16 @@ class _NearSearch:
         return rows[row], members[member]
 
     def _change(self, row: int, member: int) -> None:
-        number, giver = self._search.row_class[row], int(self._now[row])
-        for each, sign in ((giver, -1), (member, 1)):
-            self._loads[each] += sign * self._load[row]
-            self._held[number, each] += sign
-            self._counts[each] += sign
+        giver = int(self._now[row])
+        self._loads[giver] -= self._load[row]
+        self._loads[member] += self._load[row]
+        self._count(self._search.row_class[row], giver, member)
         self._now[row] = member
+
+    def _count(self, number: int, giver: int, taker: int) -> None:
+        for member, more in ((giver, -1), (taker, 1)):
+            self._held[number, member] += more
+            self._counts[member] += more
 
     def _above(self, loads: NDArray[np.float64], members: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.asarray(np.maximum(loads - self._top[members], 0.0))
@@ -342,11 +346,9 @@ class _NearSearch:
         return int(np.where(most > 0, most - counts.min(axis=1), 0).max(initial=0))
 
     def _keeps_gap(self, changes: list[tuple[int, int, int]]) -> bool:
-        for sign in (1, -1):
-            for number, giver, taker in changes:
-                for member, more in ((giver, -sign), (taker, sign)):
-                    self._held[number, member] += more
-                    self._counts[member] += more
-            if sign == 1:
-                gap = self._gap_now()
+        for change in changes:
+            self._count(*change)
+        gap = self._gap_now()
+        for number, giver, taker in changes:
+            self._count(number, taker, giver)
         return gap <= self._gap

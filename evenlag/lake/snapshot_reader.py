@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.lake.snapshot_ids import floor_to_ms, slot_day
+from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import LAG, SNAPSHOTS
 
 if TYPE_CHECKING:
@@ -49,11 +49,7 @@ class SnapshotReader:
     @property
     def filters(self) -> list[Filter]:
         """Filters that select the snapshot's rows in any of its tables."""
-        return [
-            ("cluster", "=", self.cluster),
-            ("day", "=", slot_day(self.snapshot_id)),
-            ("snapshot_id", "=", self.snapshot_id),
-        ]
+        return snapshot_filters(self.marker)
 
     def keep(self, table: Table, rows: pa.Table) -> None:
         """Keep all rows of the snapshot in a table, at most :data:`MAX_DRIVER_ROWS`."""

@@ -19,6 +19,7 @@ from evenlag.formatting import moment
 from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows
 from evenlag.lake.run_records import OPEN_PLANS
 from evenlag.lake.snapshot_ids import floor_to_ms
+from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import (
     DECISIONS,
     GATE_RESULTS,
@@ -230,7 +231,7 @@ def read_report(
 
     snapshots = _snapshots(reader, cluster, hours, until)
     last = snapshots.slice(snapshots.num_rows - 1).to_pylist()[0]
-    groups = group_lags(*_read_newest(reader, cluster, last))
+    groups = group_lags(*_read_newest(reader, last))
     if group_id is None:
         if not groups:
             raise NothingToReportError(f"the snapshot of {moment(last['slot'])} on {cluster} has no group")
@@ -311,7 +312,7 @@ def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime |
     filters: list[Filter] = [("cluster", "=", cluster)]
     if until is not None:
         filters += [("day", "<=", until.date()), ("slot", "<=", until)]
-    columns = ["slot", "snapshot_id", "started_at", "end_read_at", "finished_at"]
+    columns = ["cluster", "day", "slot", "snapshot_id", "started_at", "end_read_at", "finished_at"]
     newest = reader.read_newest(SNAPSHOTS, "slot", columns=columns, filters=filters).to_pylist()
     if not newest:
         when = "" if until is None else f" up to {moment(until)}"
@@ -333,12 +334,8 @@ def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime |
     )
 
 
-def _read_newest(reader: LakeReader, cluster: str, snapshot: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
-    wanted: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", "=", snapshot["slot"].date()),
-        ("snapshot_id", "=", snapshot["snapshot_id"]),
-    ]
+def _read_newest(reader: LakeReader, snapshot: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
+    wanted = snapshot_filters(snapshot)
     lag = reader.read(LAG, columns=LAG_COLUMNS, filters=wanted)
     return lag, reader.read(MEMBERS, columns=MEMBER_COLUMNS, filters=wanted)
 

@@ -13,7 +13,6 @@ from evenlag.enums import CycleStep
 from evenlag.errors import SnapshotNotFoundError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import OPEN_SINCE, keep_policy, record_run
-from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.snapshot_reader import find_marker
 from evenlag.logging_setup import WorkerLog, log_fields, named_logger
 from evenlag.planning.plan_batch import PlanContext
@@ -44,7 +43,7 @@ def run_observe(
     progress: ReportProgress = no_progress,
 ) -> dict[str, Any]:
     """Take a slot's snapshot unless it has one, compute its lag, check both, and settle earlier hints."""
-    started_at, slot = datetime.now(UTC), floor_to_ms(slot)
+    started_at = datetime.now(UTC)
     settings = loaded.cluster_settings(cluster)
     lake = Lake(spark, loaded.policy.lake)
     collected = collect_snapshot(lake, loaded.policy, cluster, slot, run_id=run_id, progress=progress)
@@ -83,7 +82,7 @@ def run_decide(
     could not be planned, and the reasons of at most 100 of them. ``kept``, if the snapshot has a decision
     already: whose. ``stopped``, if no group was planned: which quality checks the snapshot failed.
     """
-    started_at, slot = datetime.now(UTC), floor_to_ms(slot)
+    started_at = datetime.now(UTC)
     settings = loaded.cluster_settings(cluster)
     lake, reader = Lake(spark, loaded.policy.lake), LakeReader(loaded.policy.lake)
     rows = SnapshotRows(lake, reader, _fresh_marker(reader, cluster, slot))
