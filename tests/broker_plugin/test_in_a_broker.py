@@ -13,7 +13,10 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError
 
 from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint, hint_key
-from evenlag.publishing.rebalance_trigger.await_target import ask_coordinator
+from evenlag.enums import GroupType
+from evenlag.kafka.broker_requests import RequestLimits
+from evenlag.kafka.groups import describe_named_groups
+from evenlag.publishing.rebalance_trigger.await_target import TRIGGER_RACK, ask_coordinator
 from tests.support.broker_plugin.fleet import PYTHON_MEMBER, Fleet
 from tests.support.broker_plugin.node import HINTS, MASTER
 from tests.support.hints import Cluster, now_ms
@@ -26,7 +29,9 @@ if TYPE_CHECKING:
     from tests.support.broker_plugin.harness import Harness
     from tests.support.broker_plugin.node import Node
 
-pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed: it is the extra kip848")
+confluent_kafka = pytest.importorskip(
+    "confluent_kafka", reason="confluent-kafka is not installed: it is the extra kip848"
+)
 pytestmark = pytest.mark.broker
 
 INSTANCES = ("pod-0", "pod-1", "pod-2")
@@ -34,7 +39,7 @@ NEW_MASTER = b"another master key, as long as it has to be"
 PLAN = {"pod-0": [0, 3], "pod-1": [1, 4], "pod-2": [2, 5]}
 OTHER_PLAN = {"pod-0": [1, 4], "pod-1": [2, 5], "pod-2": [0, 3]}
 # A rebalance of the group is over by then, or nearly.
-_ASK_AGAIN_S = 10.0
+ASK_AGAIN_S = 10.0
 UNEVEN = {"pod-0": [0, 1, 2], "pod-1": [3, 4], "pod-2": [5]}
 
 
@@ -82,7 +87,7 @@ class Scene:
 
         def is_so() -> bool:
             nonlocal asked_at
-            if time.monotonic() - asked_at > _ASK_AGAIN_S:
+            if time.monotonic() - asked_at > ASK_AGAIN_S:
                 self.ask()
                 asked_at = time.monotonic()
             return condition()
@@ -202,6 +207,25 @@ def test_hint_is_followed_kept_and_withdrawn_and_no_record_is_lost(scene: Scene)
     scene.node.wait_for("withdrawn", lambda now: now["WithdrawnTotal"] > before["WithdrawnTotal"])
     scene.ask_until(lambda: is_even(scene.fleet), "the counts are not even again")
     scene.finish()
+
+
+def test_coordinator_sees_the_rack_by_which_the_plug_in_knows_who_triggers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    racks: list[set[str | None]] = []
+    Consumer: Any = confluent_kafka.Consumer  # noqa: N806  # a class
+
+    class Observed(Consumer):  # type: ignore[misc]  # confluent-kafka ships no types
+        def close(self) -> None:
+            group_id = scene.cluster.group_id
+            group = {group_id: GroupType.CONSUMER}
+            rows = describe_named_groups(scene.cluster.admin, group, RequestLimits(), frozenset({HINTS}))
+            racks.append({row["rack_id"] for row in rows})
+            super().close()
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Observed)
+    scene.ask()
+    assert racks == [{None, TRIGGER_RACK}]
 
 
 def test_hint_that_is_not_for_this_group_as_it_is_is_ignored(

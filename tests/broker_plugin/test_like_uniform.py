@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.broker_plugin.test_assign import PLAN, SCENE
-from tests.support.broker_plugin.problems import hint
+from tests.support.broker_plugin.problems import HINTS, hint
 
 if TYPE_CHECKING:
     from tests.support.broker_plugin.harness import Harness
@@ -30,8 +30,11 @@ def compare(harness: Harness, first: int, last: int, **changes: Any) -> dict[str
 @pytest.mark.parametrize(
     "num_groups", [300, pytest.param(10_000, marks=pytest.mark.extended)], ids=["some", "ten thousand"]
 )
-def test_random_groups_have_the_counts_and_moves_of_uniform(harness: Harness, num_groups: int) -> None:
-    answer = compare(harness, 0, num_groups)
+@pytest.mark.parametrize("hint_topic", [HINTS, None], ids=["known", "unknown"])
+def test_random_groups_have_the_counts_and_moves_of_uniform(
+    harness: Harness, num_groups: int, hint_topic: str | None
+) -> None:
+    answer = compare(harness, 0, num_groups, hint_topic=hint_topic)
     assert answer["differences"] == []
     assert set(answer["seen"]) == HAPPENED
     assert min(answer["seen"].values()) >= num_groups / 20, answer["seen"]

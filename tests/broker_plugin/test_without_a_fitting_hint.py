@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.publishing.rebalance_trigger.await_target import TRIGGER_RACK
 from tests.broker_plugin.test_assign import (
     FOLLOWED,
     PLAN,
@@ -16,7 +17,7 @@ from tests.broker_plugin.test_assign import (
     assert_falls_back,
     with_held,
 )
-from tests.support.broker_plugin.problems import HINTS, A, Consumer, Scene, hint, record
+from tests.support.broker_plugin.problems import HINTS, A, B, Consumer, Scene, hint, record
 
 if TYPE_CHECKING:
     from tests.broker_plugin.test_assign import Placed
@@ -111,20 +112,29 @@ def test_while_hints_are_not_read_new_members_get_the_smallest_share(harness: Ha
     assert answer["assignment"]["m-1"] == {A: [6, 7, 8]}
 
 
-@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("known", [None, B], ids=["after-a-start", "after-a-recreation"])
 def test_who_triggers_changes_nothing_while_the_hint_topic_is_unknown(
-    harness: Harness, *, is_lost: bool
+    harness: Harness, known: str | None
 ) -> None:
-    """After a broker's start no id is known; after a loss it may be the one of before."""
-    guest = Consumer("guest", None, (HINTS,))
+    guest = Consumer("guest", None, (HINTS,), rack=TRIGGER_RACK)
     for members in (PODS, with_held(SCENE, UNEVEN).members, (*PODS, Consumer("m-2"))):
-        alone = replace(SCENE, members=members, hint_topic=None, is_lost=is_lost)
-        with_guest = replace(alone, members=(*members, guest))
-        if is_lost:
-            alone, with_guest = alone.read(), with_guest.read()
-        wanted = {**alone.ask(harness)["assignment"], "guest": {HINTS: [0, 1, 2]}}
-        assert with_guest.ask(harness)["assignment"] == wanted
-        # It leaves, and the others keep what they have.
-        placed = {member.key: wanted[member.member_id] for member in members}
-        settled = with_held(alone, placed)
-        assert settled.ask(harness)["assignment"] == {m.member_id: placed[m.key] for m in members}
+        for steps in ((), SCENE.read().steps):
+            alone = replace(SCENE, members=members, hint_topic=known, steps=steps)
+            with_guest = replace(alone, members=(*members, guest))
+            wanted = {**alone.ask(harness)["assignment"], "guest": {HINTS: [0, 1, 2]}}
+            assert with_guest.ask(harness)["assignment"] == wanted
+            # It leaves, and the others keep what they have.
+            placed = {member.key: wanted[member.member_id] for member in members}
+            settled = with_held(alone, placed)
+            assert settled.ask(harness)["assignment"] == {m.member_id: placed[m.key] for m in members}
+
+
+def test_a_member_in_the_rack_of_who_triggers_counts_unless_it_takes_one_topic_alone(
+    harness: Harness,
+) -> None:
+    scene = replace(SCENE, hint_topic=None, topics={A: 4, B: 1})
+    for topics in ((A,), (A, B)):
+        guest = Consumer("guest", None, topics, rack=TRIGGER_RACK)
+        others = (PODS[0], replace(PODS[1], topics=(A, B)))
+        answer = replace(scene, members=(*others, guest)).read().ask(harness)
+        assert answer["assignment"] == answer["uniform"]

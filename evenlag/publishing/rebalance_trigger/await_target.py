@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _LOG = named_logger(__name__)
 _POLL_S: Final = 0.2
+# By it, the plug-in knows the temporary member where it does not know the hint topic.
+TRIGGER_RACK: Final = "evenlag-trigger"
 
 
 def await_target_assignment(
@@ -95,6 +97,7 @@ def ask_coordinator(
         "group.id": group_id,
         "group.protocol": GroupType.CONSUMER.value,
         "client.id": "evenlag-trigger",
+        "client.rack": TRIGGER_RACK,
         "enable.auto.commit": False,
         # It does not need the records of the partitions that are assigned to it.
         "auto.offset.reset": "latest",

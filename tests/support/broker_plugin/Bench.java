@@ -92,7 +92,7 @@ final class Bench {
         };
         Journal journal = EvenlagAssignor.newJournal();
         HintTable table = new HintTable(1, Audience.broker(), SigningKeys.NONE, null, Long.MAX_VALUE, journal);
-        byte[] record = record(BrokerGroup.of(spec, describer, null, false), moves);
+        byte[] record = record(BrokerGroup.of(spec, describer, null), moves);
         long started = System.nanoTime();
         table.apply(0, GROUP.getBytes(StandardCharsets.UTF_8), record, System.currentTimeMillis());
         final long decodeNs = System.nanoTime() - started;
@@ -106,7 +106,7 @@ final class Bench {
         Map<String, List<Long>> times = new LinkedHashMap<>();
         for (int run = 0; run < runs; run++) {
             long first = System.nanoTime();
-            GroupView group = BrokerGroup.of(spec, describer, null, false);
+            GroupView group = BrokerGroup.of(spec, describer, null);
             group.fingerprint();
             times.computeIfAbsent("fingerprint", n -> new ArrayList<>()).add(System.nanoTime() - first);
             rivals.forEach((name, rival) -> {
@@ -127,7 +127,7 @@ final class Bench {
     private static ConsumerGroupPartitionAssignor asAssignor(
             HintTable table, ConsumerGroupPartitionAssignor fallback, Journal journal) {
         Decider decider = new Decider(
-                () -> new HintWatcher.Knowledge(table, null, true), fallback, journal, System::currentTimeMillis,
+                () -> new HintWatcher.Knowledge(table, null), fallback, journal, System::currentTimeMillis,
                 new AtomicLong());
         return new ConsumerGroupPartitionAssignor() {
             @Override

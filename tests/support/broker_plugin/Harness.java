@@ -255,7 +255,7 @@ public final class Harness {
         Problem problem = Problem.of(question);
         Loads loads = HintCodec.decodeLoads(
                 question.get("group").asText(), bytes(question.get("loads")), SigningKeys.NONE, null);
-        GroupView group = BrokerGroup.of(problem.spec, problem.describer, null, true);
+        GroupView group = BrokerGroup.of(problem.spec, problem.describer, null);
         LoadPlacement.Placed placed = LoadPlacement.place(group, loads, 0);
         Map<String, Object> members = new TreeMap<>();
         for (int i = 0; i < group.memberIds().size(); i++) {
@@ -306,10 +306,9 @@ public final class Harness {
         HintTable table = table(question, journal);
         JsonNode topic = question.get("hint_topic");
         Uuid hintTopic = topic.isNull() ? null : Uuid.fromString(topic.asText());
-        boolean isCurrent = hintTopic != null && table != null && !question.get("is_lost").asBoolean();
         boolean isBroken = question.get("broken").asBoolean();
         Decider decider = new Decider(
-                () -> new HintWatcher.Knowledge(table, hintTopic, isCurrent),
+                () -> new HintWatcher.Knowledge(table, hintTopic),
                 isBroken ? new Broken() : new UniformAssignor(),
                 journal,
                 () -> question.get("now_ms").asLong(),
@@ -422,7 +421,7 @@ public final class Harness {
         Problem problem = Problem.of(question);
         HintTable table = table(question, journal);
         Decider decider = new Decider(
-                () -> new HintWatcher.Knowledge(table, null, false), new UniformAssignor(), journal,
+                () -> new HintWatcher.Knowledge(table, null), new UniformAssignor(), journal,
                 () -> question.get("now_ms").asLong(), new AtomicLong());
         Set<Map<String, Object>> answers = ConcurrentHashMap.newKeySet();
         int asks = question.get("asks").asInt();

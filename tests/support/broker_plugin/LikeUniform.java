@@ -80,7 +80,7 @@ final class LikeUniform {
     static Map<String, Object> run(JsonNode question, HintTable table, Uuid hintTopic, Journal journal) {
         boolean isUniform = question.get("fallback").asText().equals("uniform");
         Decider decider = new Decider(
-                () -> new HintWatcher.Knowledge(table, hintTopic, hintTopic != null),
+                () -> new HintWatcher.Knowledge(table, hintTopic),
                 isUniform ? new UniformAssignor() : new RangeAssignor(),
                 journal, () -> question.get("now_ms").asLong(), new AtomicLong());
         Map<String, Integer> seen = new TreeMap<>();

@@ -56,7 +56,6 @@ class Scene:
     hint_topic: str | None = HINTS
     max_bytes: int = 64 * 1024 * 1024
     broken: bool = False
-    is_lost: bool = False
 
     def fingerprint(self) -> str:
         return fingerprint([(member.key, member.topics) for member in self.members], self.topics)
@@ -129,7 +128,6 @@ class Scene:
             "hint_topic": self.hint_topic,
             "max_bytes": self.max_bytes,
             "broken": self.broken,
-            "is_lost": self.is_lost,
         }
 
 

@@ -21,11 +21,13 @@ import org.apache.kafka.coordinator.group.api.assignor.SubscriptionType;
  * A group without the members that subscribe only to the hint topic.
  *
  * <p>Such a member joins and leaves to trigger the coordinator. It must change nothing for the others:
- * neither the group's fingerprint nor whether Kafka's assignor sees equal subscriptions. While the hint
- * topic's id is not known, any member counts as such that takes one topic only, and is the only one that
- * takes it: it gets all of that topic, whoever assigns.
+ * neither the group's fingerprint nor whether Kafka's assignor sees equal subscriptions. Its rack tells it
+ * from others while the hint topic's id is not known.
  */
 final class BrokerGroup implements GroupView {
+    /** The rack of the publisher's temporary member. */
+    private static final String TRIGGER_RACK = "evenlag-trigger";
+
     /** The members that count, in the coordinator's order. */
     final List<String> memberIds;
     /** Their keys in hints. */
@@ -35,8 +37,7 @@ final class BrokerGroup implements GroupView {
     /** The ids of the topics that they subscribe to. */
     final List<Set<Uuid>> subscriptions;
     /**
-     * The members that are left out, with the topic that each takes alone, sorted; none if another member
-     * takes it too.
+     * The members that are left out, with their only topic, sorted; none if a member that counts takes it.
      */
     final SortedMap<String, Uuid> aside;
     /** Number of partitions of each existing topic that a counted member subscribes to. */
@@ -72,21 +73,11 @@ final class BrokerGroup implements GroupView {
     /**
      * Creates the view of a group.
      *
-     * @param hintTopicId the hint topic's id, or the last known one, null if there is none
-     * @param isCertain whether the hint topic has that id now
+     * @param hintTopicId the hint topic's last known id, null if it was never known
      */
-    static BrokerGroup of(
-            GroupSpec spec, SubscribedTopicDescriber describer, Uuid hintTopicId, boolean isCertain) {
-        SortedMap<String, Uuid> aside = new TreeMap<>();
-        if (spec.subscriptionType() != SubscriptionType.HOMOGENEOUS) { // else no member, or all of them
-            if (hintTopicId != null) {
-                aside = findTakersOfOnly(hintTopicId, spec);
-            }
-            if (aside.isEmpty() && !isCertain) {
-                aside = findLoners(spec);
-            }
-        }
-        return new BrokerGroup(spec, describer, aside);
+    static BrokerGroup of(GroupSpec spec, SubscribedTopicDescriber describer, Uuid hintTopicId) {
+        boolean isHomogeneous = spec.subscriptionType() == SubscriptionType.HOMOGENEOUS; // no member, or all
+        return new BrokerGroup(spec, describer, isHomogeneous ? new TreeMap<>() : findAside(spec, hintTopicId));
     }
 
     @Override
@@ -124,31 +115,27 @@ final class BrokerGroup implements GroupView {
         return spec.memberAssignment(memberIds.get(member)).partitions();
     }
 
-    private static SortedMap<String, Uuid> findTakersOfOnly(Uuid topic, GroupSpec spec) {
+    private static SortedMap<String, Uuid> findAside(GroupSpec spec, Uuid hintTopicId) {
         SortedMap<String, Uuid> found = new TreeMap<>();
         for (String memberId : spec.memberIds()) {
-            Set<Uuid> topics = spec.memberSubscription(memberId).subscribedTopicIds();
-            if (topics.contains(topic)) {
-                if (topics.size() > 1) {
-                    return new TreeMap<>();
+            MemberSubscription member = spec.memberSubscription(memberId);
+            boolean isTrigger = member.rackId().filter(TRIGGER_RACK::equals).isPresent();
+            if (member.subscribedTopicIds().size() == 1) {
+                for (Uuid topic : member.subscribedTopicIds()) { // none if it does not exist
+                    if (isTrigger || topic.equals(hintTopicId)) {
+                        found.put(memberId, topic);
+                    }
                 }
-                found.put(memberId, topic);
             }
         }
-        return found.size() == spec.memberIds().size() ? new TreeMap<>() : found;
-    }
-
-    private static SortedMap<String, Uuid> findLoners(GroupSpec spec) {
-        Map<Uuid, Integer> numTakers = new HashMap<>();
-        SortedMap<String, Uuid> found = new TreeMap<>();
+        if (found.isEmpty()) {
+            return found;
+        }
         for (String memberId : spec.memberIds()) {
-            Set<Uuid> topics = spec.memberSubscription(memberId).subscribedTopicIds();
-            topics.forEach(topic -> numTakers.merge(topic, 1, Integer::sum));
-            if (topics.size() == 1) {
-                found.put(memberId, topics.iterator().next());
+            if (!found.containsKey(memberId)) {
+                found.values().removeIf(spec.memberSubscription(memberId).subscribedTopicIds()::contains);
             }
         }
-        found.values().removeIf(topic -> numTakers.get(topic) > 1);
         return found.size() == spec.memberIds().size() ? new TreeMap<>() : found;
     }
 

@@ -80,7 +80,7 @@ final class Decider {
         long started = System.nanoTime();
         try {
             Knowledge known = knowledge.get();
-            BrokerGroup group = BrokerGroup.of(spec, describer, known.hintTopicId(), known.isCurrent());
+            BrokerGroup group = BrokerGroup.of(spec, describer, known.hintTopicId());
             return withAside(group, describer, decide(group, known.table(), describer));
         } catch (Throwable error) { // a rebalance must not fail for a hint
             journal.noteError("deciding on a hint", error);
@@ -200,7 +200,7 @@ final class Decider {
         return new GroupAssignment(answer);
     }
 
-    /** Assigns to the members that are left out the topics that they alone take. */
+    /** Assigns to the members that are left out their topics. */
     private static GroupAssignment withAside(
             BrokerGroup group, SubscribedTopicDescriber describer, GroupAssignment answer) {
         if (group.aside.isEmpty()) {

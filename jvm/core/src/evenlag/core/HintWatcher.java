@@ -57,7 +57,7 @@ public final class HintWatcher {
     private final String clientId;
     private final Journal journal;
     private final Thread thread;
-    private volatile Knowledge knowledge = new Knowledge(null, null, false);
+    private volatile Knowledge knowledge = new Knowledge(null, null);
     private volatile long lastContactNs = System.nanoTime();
     private volatile long lastPollNs = lastContactNs;
     private volatile long lagRecords = -1;
@@ -70,9 +70,8 @@ public final class HintWatcher {
      *
      * @param table null until the hint topic has been read
      * @param hintTopicId the last known id, null if it was never known
-     * @param isCurrent whether the topic can be read, and has this id
      */
-    public record Knowledge(HintTable table, Uuid hintTopicId, boolean isCurrent) {}
+    public record Knowledge(HintTable table, Uuid hintTopicId) {}
 
     /**
      * Makes a watcher; it does nothing before its start.
@@ -385,8 +384,7 @@ public final class HintWatcher {
 
     private void publish(HintTable table, Uuid topicId) {
         lastTable = table;
-        boolean isCurrent = topicId != null;
-        knowledge = new Knowledge(table, isCurrent ? topicId : knowledge.hintTopicId(), isCurrent);
+        knowledge = new Knowledge(table, topicId != null ? topicId : knowledge.hintTopicId());
     }
 
     private void markUnavailable(String why, boolean isForgotten, Audience readers) {
