@@ -55,8 +55,11 @@ _KAFKA_STICKY: Final = "org.apache.kafka.clients.consumer.CooperativeStickyAssig
 _SLOW: Final = {"records_per_s": 50.0, "extra": {"max_poll_records": 750}}
 _BESIDE_SLOW: Final = {"records_per_s": 5_000.0}
 _SLOW_BACKLOG: Final = 750
-# Hints at any phase of the members' heartbeats.
-_PAUSE_S: Final = (1.0, 5.0)
+# Between two measurements: this long, and a part of an interval between heartbeats, so that hints and joins
+# come at each phase of them alike.
+_REST_S: Final = 1.0
+_HEARTBEAT_S: Final = 3.0
+_KIP848_HEARTBEAT_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -104,14 +107,20 @@ class _Group:
         self._workload.start_consumers(_NUM_MEMBERS - first - self._row.is_join, is_static=True)
         self._workload.wait_until_owned()
         self._workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=0.0)
-        self.measure()
+        self._measure(0.0)
 
-    def measure(self) -> dict[str, Any]:
+    def measure(self, repeats: int) -> list[dict[str, Any]]:
+        """Measure hints or joins, evenly spread over the phases of the members' heartbeats."""
+        phases = [(number + self._chance.random()) / repeats for number in range(repeats)]
+        self._chance.shuffle(phases)
+        return [self._measure(phase) for phase in phases]
+
+    def _measure(self, phase: float) -> dict[str, Any]:
         """Follow a hint, or let a consumer join; return the figures."""
         if self._row.has_slow:
             held = self._workload.wait_until_owned()["consumer-0"]
             self._workload.fill(dict.fromkeys(held, _SLOW_BACKLOG))
-        time.sleep(self._chance.uniform(*_PAUSE_S))
+        time.sleep(_REST_S + phase * (_KIP848_HEARTBEAT_S if self._row.is_kip848 else _HEARTBEAT_S))
         before = self._num_rebalances()
         cost = self._join() if self._row.is_join else self._follow()
         figures = {
@@ -172,7 +181,11 @@ class _Group:
 def measure_row(name: str, broker: Broker, folder: Path, repeats: int) -> dict[str, Any]:
     """Return the figures of a row."""
     row, topic = ROWS[name], name.replace("_", "-")
-    settings = {"heartbeat_interval_ms": 3_000, "session_timeout_ms": 45_000, **row.fields}
+    settings = {
+        "heartbeat_interval_ms": round(1_000 * _HEARTBEAT_S),
+        "session_timeout_ms": 45_000,
+        **row.fields,
+    }
     client = {"bootstrap_servers": broker.bootstrap_servers}
     with (
         FaultyWorkload(
@@ -185,7 +198,7 @@ def measure_row(name: str, broker: Broker, folder: Path, repeats: int) -> dict[s
     ):  # fmt: skip
         group = _Group(row, workload, cluster)
         group.start()
-        return _summary([group.measure() for _ in range(repeats)])
+        return _summary(group.measure(repeats))
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
