@@ -27,11 +27,13 @@ from assignor_core.record import (
     check_payload_is_for,
     check_signature,
     check_text,
+    check_together,
     join_value,
     read_envelope,
     read_fields,
     record_key,
     split_value,
+    together_content,
     topic_id_text,
 )
 
@@ -222,7 +224,7 @@ class HintPayload:
         if self.member_ids is not None:
             content[_MEMBER_IDS] = dict(self.member_ids)
         if self.together is not None:
-            content[_TOGETHER] = sorted(sorted(map(topic_id_text, topics)) for topics in self.together)
+            content[_TOGETHER] = together_content(self.together)
         _check_fields(content)
         spans = _spans_by_member(self.assignment)
         _check_assignment(spans)
@@ -397,22 +399,7 @@ def _check_fields(content: Mapping[str, Any]) -> None:
     if _MEMBER_IDS in content:
         _check_member_ids(content[_MEMBER_IDS])
     if _TOGETHER in content:
-        _check_together(content[_TOGETHER])
-
-
-def _check_together(content: object) -> None:
-    if not isinstance(content, list) or not content:
-        raise HintFormatError(f"the payload's {_TOGETHER} has no lists of topics")
-    if not all(isinstance(topics, list) and len(topics) > 1 for topics in content):
-        raise HintFormatError(f"the payload's {_TOGETHER} has no lists of topics")
-    seen: list[str] = []
-    for topics in content:
-        for topic in topics:
-            if topic_id_text(check_text(topic, "topic id")) != topic or topic in seen:
-                raise HintFormatError(f"the payload's {_TOGETHER} has {topic!r:.80}, or has it twice")
-            seen.append(topic)
-    if content != sorted(map(sorted, content)):
-        raise HintFormatError(f"the payload's {_TOGETHER} does not ascend")
+        check_together(content[_TOGETHER])
 
 
 def _check_member_ids(content: object) -> None:

@@ -21,11 +21,13 @@ from assignor_core.record import (
     check_payload_is_for,
     check_signature,
     check_text,
+    check_together,
     join_value,
     read_envelope,
     read_fields,
     record_key,
     split_value,
+    together_content,
     topic_id_text,
 )
 
@@ -114,6 +116,8 @@ class LoadsPayload:
         broker knows the group. None for a group of the classic protocol.
     racks
         None if none is known: the bytes omit the field.
+    together
+        Lists of topic ids whose equal partition numbers stay with one member; None without any, as `racks`.
     """
 
     cluster_id: str
@@ -128,6 +132,7 @@ class LoadsPayload:
     max_moves: int
     member_ids: Sequence[str] | None = None
     racks: LoadRacks | None = None
+    together: Sequence[Sequence[str]] | None = None
 
     def encode(self) -> bytes:
         """Return the payload as canonical JSON.
@@ -148,6 +153,8 @@ class LoadsPayload:
                 "tolerance": self.racks.tolerance,
                 "topics": _encode_topics(self.racks.topics),
             }
+        if self.together is not None:
+            content[_TOGETHER] = together_content(self.together)
         _check_content(content)
         data = canonical_json(content)
         if len(data) > MAX_VALUE_BYTES:
@@ -163,7 +170,7 @@ class LoadsPayload:
         HintFormatError
             If the bytes are anything else.
         """
-        content = read_fields(data, _FIELDS, (_MEMBER_IDS, _RACKS))
+        content = read_fields(data, _FIELDS, _OPTIONAL)
         _check_content(content)
         is_canonical = (
             all(
@@ -181,8 +188,8 @@ class LoadsPayload:
         return cls(**content)
 
 
-_MEMBER_IDS, _RACKS = "member_ids", "racks"
-_FIELDS = tuple(field.name for field in fields(LoadsPayload) if field.name not in {_MEMBER_IDS, _RACKS})
+_OPTIONAL = _MEMBER_IDS, _RACKS, _TOGETHER = "member_ids", "racks", "together"
+_FIELDS = tuple(field.name for field in fields(LoadsPayload) if field.name not in _OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +308,8 @@ def _check_content(content: Mapping[str, Any]) -> None:
         _check_member_ids(content[_MEMBER_IDS])
     if _RACKS in content:
         _check_racks(content[_RACKS])
+    if _TOGETHER in content:
+        check_together(content[_TOGETHER])
 
 
 def _check_racks(content: object) -> None:

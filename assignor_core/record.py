@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from assignor_core.errors import HintForeignError, HintFormatError, HintSignatureError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 __all__ = [
     "MAX_KEY_UNITS",
@@ -35,6 +35,7 @@ __all__ = [
     "check_payload_is_for",
     "check_signature",
     "check_text",
+    "check_together",
     "join_value",
     "parse_json",
     "read_envelope",
@@ -42,6 +43,7 @@ __all__ = [
     "record_key",
     "sign",
     "split_value",
+    "together_content",
     "topic_id_text",
 ]
 
@@ -190,6 +192,27 @@ def check_text(text: object, what: str, max_units: int = MAX_KEY_UNITS) -> str:
     if units > max_units:
         raise HintFormatError(f"the {what} is longer than {max_units} characters: {text!r:.80}")
     return text
+
+
+def together_content(together: Iterable[Iterable[str]]) -> list[list[str]]:
+    """Return lists of topics that stay together as records have them."""
+    return sorted(sorted(map(topic_id_text, topics)) for topics in together)
+
+
+def check_together(content: object) -> None:
+    """Check the lists of topics that stay together, by id."""
+    if not isinstance(content, list) or not content:
+        raise HintFormatError("the payload's together has no lists of topics")
+    if not all(isinstance(topics, list) and len(topics) > 1 for topics in content):
+        raise HintFormatError("the payload's together has no lists of topics")
+    seen: set[str] = set()
+    for topics in content:
+        for topic in topics:
+            if topic_id_text(check_text(topic, "topic id")) != topic or topic in seen:
+                raise HintFormatError(f"the payload's together has {topic!r:.80}, or has it twice")
+            seen.add(topic)
+    if content != sorted(map(sorted, content)):
+        raise HintFormatError("the payload's together does not ascend")
 
 
 def check_common_fields(content: Mapping[str, Any]) -> None:

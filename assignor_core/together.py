@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Assignment
 
-__all__ = ["United", "unite"]
+__all__ = ["United", "can_unite", "unite"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +105,23 @@ def unite(group: Group, together: Sequence[Sequence[str]], load: NDArray[Any] | 
         racks=_racks(group, unit, size),
     )
     return United(united, unit)
+
+
+def can_unite(group: Group, topics: Sequence[str]) -> bool:
+    """Return whether topics can stay together: with equal partitions and subscribers.
+
+    Parameters
+    ----------
+    group
+        The group.
+    topics
+        Names of topics. Others than the group's, or without partitions, are passed over.
+    """
+    try:
+        _first_topics(group, [topics])
+    except ProblemError:
+        return False
+    return True
 
 
 def _first_topics(group: Group, together: Sequence[Sequence[str]]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
@@ -21,6 +21,7 @@ from assignor_core.algorithms.partition_classes import classes_of
 from assignor_core.errors import HintMismatchError
 from assignor_core.hint import member_key
 from assignor_core.record import MAX_NUMBER, MAX_PARTITIONS_IN_ALL
+from assignor_core.together import can_unite, unite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -284,14 +285,45 @@ def place_by_load(group: Group, topic_ids: Mapping[str, str], loads: LoadsPayloa
     """Place the partitions of a group by their loads.
 
     The second round of a cooperative rebalance, computed by any leader from the claims alone, gives the
-    same target: there the partitions that the first round released are free. `topic_ids` are by name, in the
-    text form of hints. Raises `HintMismatchError` if the id of a topic is unknown, or there are too many
-    partitions.
+    same target: there the partitions that the first round released are free. Topics that stay together are
+    placed as one, where their partitions and subscribers allow it. `topic_ids` are by name, in the text form
+    of hints. Raises `HintMismatchError` if the id of a topic is unknown, or there are too many partitions.
     """
     if any(topic not in topic_ids for topic in group.topics):
         raise HintMismatchError("the broker's metadata hold no topic ids")
     if group.num_partitions > MAX_PARTITIONS_IN_ALL:
         raise HintMismatchError(f"{group.num_partitions} partitions are too many to be placed by load")
+    load = row_loads(group, topic_ids, loads)
+    together = _fitting(group, topic_ids, loads)
+    if not together:
+        return _place(group, topic_ids, loads, load)
+    united = unite(group, together, load)
+    first_ids = {
+        min(names, key=group.topics.index): min(topic_ids[name] for name in names) for names in together
+    }
+    merged = {topic_ids[name] for names in together for name in names}
+    if loads.racks is not None:
+        # Of partitions of several topics it is not known where all can be read.
+        known = {topic: sets for topic, sets in loads.racks.topics.items() if topic not in merged}
+        loads = replace(loads, racks=replace(loads.racks, topics=known))
+    loads = replace(loads, max_moves=loads.max_moves // max(map(len, together)))
+    units = replace(united.group, rack_names=group.rack_names)
+    load = np.minimum(united.sums(load), MAX_NUMBER).astype(np.int64)
+    placed = _place(units, {**topic_ids, **first_ids}, loads, load)
+    return Placement(united.expand(placed.target), placed.is_uneven)
+
+
+def _fitting(group: Group, topic_ids: Mapping[str, str], loads: LoadsPayload) -> list[list[str]]:
+    """Return the names of topics that stay together and can: with equal partitions and subscribers."""
+    sizes = dict(zip(group.topics, np.diff(group.topic_start).tolist(), strict=True))
+    names = {topic_ids[name]: name for name, size in sizes.items() if size}
+    listed = [[names[topic] for topic in topics if topic in names] for topics in loads.together or ()]
+    return [each for each in listed if len(each) > 1 and can_unite(group, each)]
+
+
+def _place(
+    group: Group, topic_ids: Mapping[str, str], loads: LoadsPayload, load: NDArray[np.int64]
+) -> Placement:
     classes = classes_of(group)
     by_id = np.argsort(np.array([topic_ids[topic] for topic in group.topics], dtype=np.str_))
     rank = np.empty(group.num_topics, dtype=np.int64)
@@ -304,7 +336,7 @@ def place_by_load(group: Group, topic_ids: Mapping[str, str], loads: LoadsPayloa
     keys = map(member_key, group.member_ids, group.instance_ids)
     far, rack_set = _racks(group, topic_ids, loads, rows)
     problem = PlaceProblem(
-        load=row_loads(group, topic_ids, loads)[rows],
+        load=load[rows],
         row_class=np.searchsorted(with_rows, classes.class_of_row[rows]),
         eligible=classes.eligible[with_rows],
         capacity=np.array(

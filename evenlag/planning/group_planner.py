@@ -164,7 +164,7 @@ def plan_group(
         else settings.count_slack,
         max_moves=settings.max_moves,
         member_ids=_static_members(group) if is_for_brokers else None,
-        together=_together_ids(rows, settings.together),
+        together=together_ids(rows, settings.together),
     )
     return GroupPlan(
         rows=rows,
@@ -192,7 +192,7 @@ def count_gap_of(group: Group, settings: GroupSettings, assignment: NDArray[np.i
     return largest_count_gap(united.group, united.of_units(assignment))
 
 
-def _together_ids(rows: GroupRows, together: Sequence[Sequence[str]]) -> list[list[str]] | None:
+def together_ids(rows: GroupRows, together: Sequence[Sequence[str]]) -> list[list[str]] | None:
     """Ids of topics that stay together, as hints contain them; None where there are none."""
     ids = dict(zip(rows.group.topics, rows.topic_ids, strict=True))
     found = [sorted(ids[name] for name in names if name in ids) for names in together]

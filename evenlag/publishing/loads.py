@@ -32,7 +32,7 @@ from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS
 from evenlag.logging_setup import named_logger
 from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
 from evenlag.planning.group_batch import build_batch
-from evenlag.planning.group_planner import build_group, member_keys
+from evenlag.planning.group_planner import build_group, member_keys, together_ids
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.sealing.signed_records import group_signing_key
 from evenlag.publishing.writing.hint_publisher import hint_publisher
@@ -210,6 +210,7 @@ def _payload(
         max_moves=settings.max_moves,
         member_ids=sorted(group.member_ids) if summary.type == GroupType.CONSUMER else None,
         racks=_racks(batch, number, rows.topic_ids, settings),
+        together=together_ids(rows, settings.together),
     )
 
 
@@ -268,6 +269,7 @@ _PARTS: Final[Mapping[str, Callable[[LoadsPayload], Any]]] = {
     "partitions changed": lambda of: {topic: len(values) for topic, values in of.loads.items()},
     "capacities changed": lambda of: (of.default_capacity, dict(of.capacities)),
     "racks changed": lambda of: of.racks,
+    "together changed": lambda of: of.together,
     "limits changed": lambda of: (of.count_slack, of.max_moves),
     "members changed": lambda of: None if of.member_ids is None else sorted(of.member_ids),
     "validity changed": lambda of: of.valid_until_ms - of.measured_at_ms,

@@ -17,7 +17,7 @@ from assignor_core.errors import HintError, HintForeignError, HintFormatError, H
 from assignor_core.hint import derive_broker_key, derive_group_key
 from assignor_core.loads import LoadsPayload, decode_loads, encode_loads, loads_key
 
-TOPIC = "AAAAAAAAAAAAAAAAAAAAAQ"
+TOPIC, OTHER = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 BYTES = (
     '{"capacities":{"i:pod-0":250,"m:\\u00e4":1000},"cluster_id":"cluster","count_slack":1,'
     '"default_capacity":100,"group_id":"orders","loads":{"AAAAAAAAAAAAAAAAAAAAAQ":[7,null,0]},'
@@ -51,6 +51,13 @@ def test_loads_have_these_bytes() -> None:
     assert loads_key("orders") == b"loads/orders"
     with_ids = make_payload(member_ids=["b", "a"]).encode().decode()
     assert with_ids == BYTES.replace('"snapshot_id"', '"member_ids":["a","b"],"snapshot_id"')
+    together = make_payload(together=[[OTHER, TOPIC]]).encode()
+    assert together.decode() == BYTES.replace('"valid', f'"together":[["{TOPIC}","{OTHER}"]],"valid')
+    assert LoadsPayload.decode(together).together == [[TOPIC, OTHER]]
+    with pytest.raises(HintFormatError, match="together does not ascend"):
+        LoadsPayload.decode(
+            together.replace(f'"{TOPIC}","{OTHER}"'.encode(), f'"{OTHER}","{TOPIC}"'.encode())
+        )
 
 
 def test_loads_survive_the_way_there_and_back() -> None:

@@ -15,6 +15,7 @@ from assignor_core.errors import HintMismatchError
 from assignor_core.group import Group
 from assignor_core.hint import member_key
 from assignor_core.loads import LoadRacks, LoadsPayload
+from assignor_core.members import Member
 from assignor_core.metrics import member_counts
 from assignor_core.protocol import cooperative_step, next_round
 from assignor_core.verify import check_assignment, largest_count_gap
@@ -279,6 +280,45 @@ def test_racks_that_are_not_known_change_nothing(seed: int) -> None:
     racks = {**vector["record"]["racks"], "topics": {}}
     assert place({**vector, "members": nobody}) == place(plain)
     assert place({**vector, "record": {**vector["record"], "racks": racks}}) == place(plain)
+
+
+@for_each(range(60))
+def test_pairs_stay_together_whoever_joins_and_leaves(seed: int) -> None:
+    """Members come and go; what is whole needs no more than the two rounds of a rebalance."""
+    chance = np.random.default_rng(seed)
+    ids = {"t": TOPIC, "u": "AAAAAAAAAAAAAAAAAAAAAg", "v": "AAAAAAAAAAAAAAAAAAAAAw"}
+    load = {ids[topic]: chance.integers(0, 100, 8).tolist() for topic in "tuv"}
+    pairs = [[ids["t"], ids["u"]]]
+    loads = replace(make_loads([]), loads=load, together=pairs, max_moves=int(chance.integers(1, 12)))
+    # As another assignor has left it.
+    owned: dict[str, list[tuple[str, int]]] = {f"m{n}": [] for n in range(3)}
+    for topic in "tuv":
+        for number in range(8):
+            owned[f"m{chance.integers(3)}"].append((topic, number))
+    for change, most_rounds in (("none", 6), ("joins", 2), ("leaves", 2)):
+        if change == "joins":
+            owned["m9"] = []
+        elif change == "leaves":
+            del owned["m0"]
+        for num_rounds in range(1, 7):  # noqa: B007  # how many there were
+            group = pairs_group(owned)
+            placed = place_by_load(group, ids, loads)
+            step = cooperative_step(group, placed.target)
+            owned = {name: list(held) for name, held in group.to_mapping(step.assignment).items()}
+            if not step.follow_up:
+                break
+        assert num_rounds <= most_rounds, change
+        owner = {pair: name for name, held in owned.items() for pair in held}
+        assert len(owner) == 24, change
+        assert all(owner["t", number] == owner["u", number] for number in range(8)), change
+
+
+def pairs_group(owned: dict[str, list[tuple[str, int]]]) -> Group:
+    members = [
+        Member(name, ("t", "u", "v"), owned=tuple(pairs), generation=5 if pairs else -1)
+        for name, pairs in owned.items()
+    ]
+    return Group.from_members(dict.fromkeys("tuv", 8), members)
 
 
 def test_free_and_released_partitions_go_near_within_the_tolerance() -> None:

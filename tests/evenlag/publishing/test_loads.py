@@ -180,6 +180,18 @@ def test_racks_are_published_where_members_and_partitions_have_some() -> None:
     )
 
 
+def test_topics_that_stay_together_are_published_by_id() -> None:
+    other = "AAAAAAAAAAAAAAAAAAAAAg"
+    lag = [*lag_rows(1, 2), *(row | {"topic": "shipments", "topic_id": other} for row in lag_rows(3, 4))]
+    members = [member(name, subscription=["orders", "shipments"]) for name in ("a", "b")]
+    rule = AUTO.changed(together=(("shipments", "orders", "gone"), ("gone", "orders")))
+    found = build(lag, members, rule)["g"]
+    assert found.together == [sorted([TOPIC_ID, other])]
+    plain = build(lag, members)["g"]
+    assert plain.together is None
+    assert material_change(plain, replace(found, measured_at_ms=AT_MS + 1), AT_MS) == "together changed"
+
+
 def payload(*loads: int | None, at: int = 0, **changes: Any) -> LoadsPayload:
     made = build(lag_rows(1), [member("a")])["g"]
     times = {"measured_at_ms": AT_MS + at, "valid_until_ms": AT_MS + at + 10 * MINUTE_MS}

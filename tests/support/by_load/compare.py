@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from tests.support.by_load.groups import place, random_vector, with_racks, with_results
+from tests.support.by_load.groups import place, random_vector, with_racks, with_results, with_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,9 @@ def differing(seeds: Iterable[int]) -> list[str]:
     for seed in seeds:
         size = {"max_members": 16, "max_partitions": 30} if seed % 8 == 0 else {}
         plain = random_vector(seed, **size)
-        vectors = [with_results(vector) for vector in (plain, with_racks(plain, seed))]
+        racks = with_racks(plain, seed)
+        kinds = (plain, racks, with_together(plain, seed), with_together(racks, seed))
+        vectors = [with_results(vector) for vector in kinds]
         found += [v["name"] for v in vectors if place(v) != (v["target"], v["is_uneven"])]
     return found
 

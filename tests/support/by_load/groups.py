@@ -60,6 +60,30 @@ def with_racks(vector: Vector, seed: int) -> Vector:
     return {**vector, "name": f"{vector['name']} with racks", "members": members, "record": record}
 
 
+def with_together(vector: Vector, seed: int) -> Vector:
+    """Return a random vector with topics that stay together, or would if they were alike."""
+    chance = random.Random(-seed)  # noqa: S311  # as above
+    topics = sorted(vector["topics"])
+    chance.shuffle(topics)
+    cut = chance.randint(2, max(2, len(topics)))
+    lists = [sorted(each) for each in (topics[:cut], topics[cut:]) if len(each) > 1]
+    members, sizes = [dict(member) for member in vector["members"]], dict(vector["topics"])
+    for listed in lists:
+        if chance.random() < 0.85:
+            sizes |= dict.fromkeys(listed, sizes[listed[0]])
+        for member in members if chance.random() < 0.85 else ():
+            has_any = listed[0] in member["topics"]
+            member["topics"] = sorted(
+                {*member["topics"], *listed} if has_any else {*member["topics"]} - {*listed}
+            )
+    for member in members:
+        member["owned"] = [[topic, number] for topic, number in member["owned"] if number < sizes[topic]]
+    record = {**vector["record"], "together": sorted(lists)} if lists else vector["record"]
+    return {
+        **vector, "name": f"{vector['name']} together", "topics": sizes, "members": members, "record": record
+    }  # fmt: skip
+
+
 def _random_members(chance: random.Random, topics: list[str], count: int) -> list[Vector]:
     are_equal = chance.random() < 0.5
     # Ids whose order by UTF-16 is not that by code points.
@@ -139,21 +163,26 @@ def with_results(vector: Vector) -> Vector:
     }
     record = vector["record"]
     keys = [member_key(member["id"], member["instance"]) for member in members]
+    units = _units(topics, members, record.get("together", []))
+    racks = dict(zip(_rows(topics), _racks(record.get("racks"), topics), strict=True))
     case = reference.Case(
         capacity=[record["capacities"].get(key, record["default_capacity"]) for key in keys],
         takes=[[index for index, topic in enumerate(topics) if topic in m["topics"]] for m in members],
-        topic=[index for index, count in enumerate(topics.values()) for _ in range(count)],
-        load=[load for values in loads.values() for load in values],
-        owner=[-1 if owner is None else ids.index(owner) for values in owners.values() for owner in values],
+        topic=[list(topics).index(unit[0][0]) for unit in units],
+        load=[min(MAX_LOAD, sum(loads[topic][number] for topic, number in unit)) for unit in units],
+        owner=[_unit_owner(unit, owners, loads, ids) for unit in units],
         count_slack=record["count_slack"],
-        max_moves=record["max_moves"],
+        max_moves=record["max_moves"] // max(map(len, units), default=1),
         rack=[member.get("rack") for member in members],
-        racks=_racks(record.get("racks"), topics),
+        racks=[racks[unit[0]] if len(unit) == 1 else None for unit in units],
         tolerance=record.get("racks", {}).get("tolerance", 0),
     )
     flat, is_uneven = reference.place_by_load(case)
-    placed = iter(None if member < 0 else ids[member] for member in flat)
-    target = {topic: [next(placed) for _ in range(count)] for topic, count in topics.items()}
+    placed = {row: member for unit, member in zip(units, flat, strict=True) for row in unit}
+    target = {
+        topic: [None if (m := placed[topic, n]) < 0 else ids[m] for n in range(count)]
+        for topic, count in topics.items()
+    }
     return {
         **vector,
         "owners": owners,
@@ -161,6 +190,47 @@ def with_results(vector: Vector) -> Vector:
         "target": target,
         "is_uneven": is_uneven,
     }
+
+
+def _rows(topics: Mapping[str, int]) -> list[tuple[str, int]]:
+    return [(topic, number) for topic, count in topics.items() for number in range(count)]
+
+
+def _units(
+    topics: Mapping[str, int], members: list[Vector], together: list[list[str]]
+) -> list[list[tuple[str, int]]]:
+    """Return the partitions that are placed as one, in the order of the first of each."""
+    united = [
+        listed
+        for each in together
+        if len(listed := sorted(topic for topic in each if topics.get(topic))) > 1
+        and len({topics[topic] for topic in listed}) == 1
+        and all(len({topic in member["topics"] for topic in listed}) == 1 for member in members)
+    ]
+    rest = [[topic] for topic in topics if not any(topic in listed for listed in united)]
+    return [[(topic, n) for topic in each] for each in sorted(united + rest) for n in range(topics[each[0]])]
+
+
+def _unit_owner(
+    unit: list[tuple[str, int]],
+    owners: Mapping[str, list[str | None]],
+    loads: Mapping[str, list[int]],
+    ids: list[str],
+) -> int:
+    """Return who has most of a unit's load, then of its rows, then comes first; -1 if nobody has any."""
+    held = [owners[topic][number] for topic, number in unit]
+    weight = {
+        name: sum(
+            loads[topic][number] for (topic, number), who in zip(unit, held, strict=True) if who == name
+        )
+        for name in held
+        if name is not None
+    }
+    return min(
+        (ids.index(name) for name in weight),
+        key=lambda index: (-weight[ids[index]], -held.count(ids[index]), index),
+        default=-1,
+    )
 
 
 def _filled(loads: Mapping[str, list[int | None]], topic: str, count: int) -> list[int]:

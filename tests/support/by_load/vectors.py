@@ -12,10 +12,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.by_load.groups import MAX_LOAD, Vector, random_vector, with_racks, with_results
+from tests.support.by_load.groups import (
+    MAX_LOAD,
+    Vector,
+    random_vector,
+    with_racks,
+    with_results,
+    with_together,
+)
 
 VECTORS = Path(__file__).parents[2] / "assignor_core" / "data" / "place_by_load.jsonl"
-_NUM_SMALL, _NUM_LARGE, _NUM_WITH_RACKS = 270, 14, 80
+_NUM_SMALL, _NUM_LARGE, _NUM_WITH_RACKS, _NUM_TOGETHER = 270, 14, 80, 80
 _TOPIC, _OTHER = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 
 
@@ -95,6 +102,11 @@ def main() -> None:
         for seed in range(_NUM_LARGE)
     ]
     vectors += [with_racks(random_vector(seed), seed) for seed in range(_NUM_WITH_RACKS)]
+    vectors += [with_together(random_vector(seed, max_topics=6), seed) for seed in range(_NUM_TOGETHER // 2)]
+    vectors += [
+        with_together(with_racks(random_vector(seed, max_topics=6), seed), seed)
+        for seed in range(_NUM_TOGETHER // 2, _NUM_TOGETHER)
+    ]
     lines = (json.dumps(with_results(vector), separators=(",", ":")) for vector in vectors)
     VECTORS.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 

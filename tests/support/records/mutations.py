@@ -136,6 +136,7 @@ def _loads(number: int) -> LoadsPayload:
         max_moves=4,
         member_ids=["a", "b-é"] if number else None,
         racks=LoadRacks([["r"], ["r", "é"]], {_A: [0, None, 1]}, 20) if number > 1 else None,
+        together=[[_A, _B]] if number > 1 else None,
     )
 
 

@@ -37,4 +37,10 @@ public interface GroupView {
     static String keyOf(String memberId, String instanceId) {
         return instanceId == null ? "m:" + memberId : "i:" + instanceId;
     }
+
+    /** Whether two topics can stay together: they have as many partitions and the same subscribers. */
+    default boolean areAlike(Uuid one, Uuid other) {
+        return topics().get(one).equals(topics().get(other))
+                && subscriptions().stream().allMatch(taken -> taken.contains(one) == taken.contains(other));
+    }
 }

@@ -44,9 +44,7 @@ final class HeapSize {
                 size += INDEX_ENTRY + text(share.getKey());
             }
         }
-        for (List<Uuid> of : together) {
-            size += SMALL + of.size() * (UUID + INDEX_ENTRY);
-        }
+        size += ofTogether(together);
         for (Hint.Owners owners : topics.values()) {
             size += UUID + OWNERS + 2 * ints(owners.lasts().length);
         }
@@ -76,6 +74,10 @@ final class HeapSize {
             }
         }
         return size;
+    }
+
+    static long ofTogether(List<List<Uuid>> together) {
+        return together.stream().mapToLong(of -> SMALL + of.size() * (UUID + INDEX_ENTRY)).sum();
     }
 
     static long ofRacks(Loads.Racks racks) {

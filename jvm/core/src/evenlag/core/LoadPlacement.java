@@ -10,9 +10,14 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import org.apache.kafka.common.Uuid;
 
-/** Places a coordinator's group by load: names to numbers, and back. */
+/**
+ * Places a coordinator's group by load: names to numbers, and back.
+ *
+ * <p>Equal partition numbers of topics that stay together are placed as one row, a unit.
+ */
 public final class LoadPlacement {
     private static final int MAX_FURTHER = 2;
 
@@ -21,7 +26,14 @@ public final class LoadPlacement {
     /** The members by id in UTF-16 order, and the topics by the text of their ids. */
     private final Integer[] members;
     private final List<Uuid> topics;
+    private final Map<Uuid, Integer> numbers = new HashMap<>();
     private final int[] firstRow;
+    /** The first topic that each topic stays with, itself without any. */
+    private final int[] firstTopic;
+    /** The unit of each row, and the topic of each unit. */
+    private final int[] unitOf;
+    private final int[] topicOf;
+    private int rowsPerUnit = 1;
 
     private LoadPlacement(GroupView group, Loads loads) {
         this.group = group;
@@ -35,7 +47,38 @@ public final class LoadPlacement {
         topics.sort((a, b) -> texts.get(a).compareTo(texts.get(b)));
         firstRow = new int[topics.size() + 1];
         for (int topic = 0; topic < topics.size(); topic++) {
+            numbers.put(topics.get(topic), topic);
             firstRow[topic + 1] = firstRow[topic] + group.topics().get(topics.get(topic));
+        }
+        firstTopic = new int[topics.size()];
+        Arrays.setAll(firstTopic, topic -> topic);
+        if (loads != null) {
+            loads.together().forEach(this::unite);
+        }
+        unitOf = new int[firstRow[topics.size()]];
+        int[] firstUnit = new int[topics.size()];
+        int numUnits = 0;
+        for (int topic = 0; topic < topics.size(); topic++) {
+            boolean isFirst = firstTopic[topic] == topic;
+            firstUnit[topic] = isFirst ? numUnits : firstUnit[firstTopic[topic]];
+            for (int row = firstRow[topic]; row < firstRow[topic + 1]; row++) {
+                unitOf[row] = firstUnit[topic] + row - firstRow[topic];
+            }
+            numUnits += isFirst ? firstRow[topic + 1] - firstRow[topic] : 0;
+        }
+        topicOf = new int[numUnits];
+        for (int topic = 0; topic < topics.size(); topic++) {
+            int number = firstTopic[topic];
+            Arrays.fill(topicOf, firstUnit[topic], firstUnit[topic] + firstRow[topic + 1] - firstRow[topic], number);
+        }
+    }
+
+    /** Makes topics stay together that can; the list ascends, as the topics do. */
+    private void unite(List<Uuid> listed) {
+        List<Uuid> known = listed.stream().filter(topic -> group.topics().getOrDefault(topic, 0) > 0).toList();
+        if (known.size() > 1 && known.stream().allMatch(topic -> group.areAlike(known.get(0), topic))) {
+            known.forEach(topic -> firstTopic[numbers.get(topic)] = numbers.get(known.get(0)));
+            rowsPerUnit = Math.max(rowsPerUnit, known.size());
         }
     }
 
@@ -65,7 +108,7 @@ public final class LoadPlacement {
             return null;
         }
         LoadPlacement placement = new LoadPlacement(group, loads);
-        LoadProblem problem = placement.problem(placement.owners());
+        LoadProblem problem = placement.problem(placement.ownersOfUnits());
         if (loads == null) {
             return new Placed(placement.answer(Staying.place(problem)), false);
         }
@@ -97,13 +140,10 @@ public final class LoadPlacement {
                 topicsOfClass[number].set(topic, taken.contains(topics.get(topic)));
             }
         });
-        int[] topicOf = new int[owners.length];
-        for (int topic = 0; topic < topics.size(); topic++) {
-            Arrays.fill(topicOf, firstRow[topic], firstRow[topic + 1], topic);
-        }
         return new LoadProblem(
-                capacities, classOf, topicsOfClass, topics.size(), topicOf, loadsOfRows(), owners,
-                loads == null ? 0 : loads.countSlack(), loads == null ? 0 : loads.maxMoves(), racks());
+                capacities, classOf, topicsOfClass, topics.size(), topicOf, loadsOfUnits(), owners,
+                loads == null ? 0 : loads.countSlack(), loads == null ? 0 : loads.maxMoves() / rowsPerUnit,
+                racks());
     }
 
     /** Returns who reads what across racks; null if that is not known. */
@@ -119,12 +159,17 @@ public final class LoadPlacement {
                 isFar[set][rank] = rack != null && !rack.isEmpty() && !sets.get(set).contains(rack);
             }
         }
-        int[] setOf = new int[firstRow[topics.size()]];
+        int[] setOf = new int[topicOf.length];
         Arrays.fill(setOf, sets.size());
+        int[] numTopics = new int[topics.size()];
+        Arrays.stream(firstTopic).forEach(first -> numTopics[first]++);
         for (int topic = 0; topic < topics.size(); topic++) {
+            if (numTopics[firstTopic[topic]] > 1) {
+                continue; // it is not known where all partitions of a unit can be read
+            }
             int[] known = loads.racks().topics().getOrDefault(topics.get(topic), new int[0]);
             for (int number = 0; number < known.length && firstRow[topic] + number < firstRow[topic + 1]; number++) {
-                setOf[firstRow[topic] + number] = known[number] < 0 ? sets.size() : known[number];
+                setOf[unitOf[firstRow[topic] + number]] = known[number] < 0 ? sets.size() : known[number];
             }
         }
         return new LoadProblem.Racks(isFar, setOf, loads.racks().tolerance());
@@ -136,10 +181,6 @@ public final class LoadPlacement {
 
     /** Returns the member that holds each row, by the coordinator's target. */
     private int[] owners() {
-        Map<Uuid, Integer> numbers = new HashMap<>();
-        for (int topic = 0; topic < topics.size(); topic++) {
-            numbers.put(topics.get(topic), topic);
-        }
         int[] owners = new int[firstRow[topics.size()]];
         Arrays.fill(owners, -1);
         for (int rank = 0; rank < members.length; rank++) {
@@ -158,6 +199,46 @@ public final class LoadPlacement {
             }
         }
         return owners;
+    }
+
+    /** Returns who holds each unit: of several members the one with most of its load, then of its rows. */
+    private int[] ownersOfUnits() {
+        int[] owners = owners();
+        if (rowsPerUnit == 1) {
+            return owners;
+        }
+        long[] weights = loadsOfRows();
+        Map<Long, long[]> held = new TreeMap<>(); // load and rows, by unit and member
+        for (int row = 0; row < owners.length; row++) {
+            if (owners[row] >= 0) {
+                long[] share = held.computeIfAbsent((long) unitOf[row] << Integer.SIZE | owners[row], at -> new long[2]);
+                share[0] += weights[row];
+                share[1]++;
+            }
+        }
+        int[] best = new int[topicOf.length];
+        Arrays.fill(best, -1);
+        long[][] most = new long[topicOf.length][];
+        held.forEach((at, share) -> {
+            int unit = (int) (at >> Integer.SIZE);
+            if (most[unit] == null || Arrays.compare(share, most[unit]) > 0) {
+                most[unit] = share;
+                best[unit] = at.intValue();
+            }
+        });
+        return best;
+    }
+
+    private long[] loadsOfUnits() {
+        long[] rows = loadsOfRows();
+        if (rowsPerUnit == 1) {
+            return rows;
+        }
+        long[] units = new long[topicOf.length];
+        for (int row = 0; row < rows.length; row++) {
+            units[unitOf[row]] = Math.min(Integer.MAX_VALUE, units[unitOf[row]] + rows[row]);
+        }
+        return units;
     }
 
     private long[] loadsOfRows() {
@@ -199,22 +280,23 @@ public final class LoadPlacement {
             answer.add(new HashMap<>());
         }
         int[] sizes = new int[members.length];
-        int[][] numbers = new int[members.length][];
+        int[][] parts = new int[members.length][];
         for (int topic = 0; topic < topics.size(); topic++) {
             Arrays.fill(sizes, 0);
             for (int row = firstRow[topic]; row < firstRow[topic + 1]; row++) {
-                sizes[target[row]]++;
+                sizes[target[unitOf[row]]]++;
             }
             for (int rank = 0; rank < sizes.length; rank++) {
-                numbers[rank] = new int[sizes[rank]];
+                parts[rank] = new int[sizes[rank]];
             }
             Arrays.fill(sizes, 0);
             for (int row = firstRow[topic]; row < firstRow[topic + 1]; row++) {
-                numbers[target[row]][sizes[target[row]]++] = row - firstRow[topic];
+                int rank = target[unitOf[row]];
+                parts[rank][sizes[rank]++] = row - firstRow[topic];
             }
             for (int rank = 0; rank < sizes.length; rank++) {
                 if (sizes[rank] > 0) {
-                    answer.get(members[rank]).put(topics.get(topic), Spans.of(numbers[rank]));
+                    answer.get(members[rank]).put(topics.get(topic), Spans.of(parts[rank]));
                 }
             }
         }

@@ -19,6 +19,7 @@ import org.apache.kafka.common.Uuid;
  * @param loads by partition; {@link #UNKNOWN} if it was not measured
  * @param memberIds the group's; null for a group of the classic protocol
  * @param racks where partitions can be read; null if that is not known
+ * @param together lists of topics whose equal partition numbers stay with one member
  * @param bytes their size in the heap
  */
 public record Loads(
@@ -33,6 +34,7 @@ public record Loads(
         Map<Uuid, int[]> loads,
         List<String> memberIds,
         Racks racks,
+        List<List<Uuid>> together,
         long bytes) {
     static final int UNKNOWN = -1;
 

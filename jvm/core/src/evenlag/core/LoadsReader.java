@@ -28,6 +28,7 @@ public final class LoadsReader {
     private final List<Set<String>> rackSets = new ArrayList<>();
     private final Map<Uuid, int[]> rackTopics = new HashMap<>();
     private boolean hasRacks;
+    private List<List<Uuid>> together = List.of();
     private int room = HintCodec.MAX_PARTITIONS;
     private long sum;
 
@@ -46,7 +47,8 @@ public final class LoadsReader {
             throw HintException.malformed("the payload is no JSON");
         }
         // None is unknown, and none stands twice.
-        if (numFields != NUM_FIELDS + (memberIds == null ? 0 : 1) + (hasRacks ? 1 : 0)) {
+        int numOptional = (memberIds == null ? 0 : 1) + (hasRacks ? 1 : 0) + (together.isEmpty() ? 0 : 1);
+        if (numFields != NUM_FIELDS + numOptional) {
             throw HintException.malformed("the payload's fields are not those of loads");
         }
         int defaultCapacity = numbers.get("default_capacity").intValue();
@@ -62,8 +64,9 @@ public final class LoadsReader {
                 HintCodec.sha256Of(value, from), groupId, numbers.get("measured_at_ms"),
                 numbers.get("valid_until_ms"), numbers.get("count_slack").intValue(),
                 numbers.get("max_moves").intValue(), defaultCapacity, Map.copyOf(capacities),
-                Map.copyOf(loads), memberIds, racks,
-                HeapSize.ofLoads(groupId, capacities, loads, memberIds) + HeapSize.ofRacks(racks));
+                Map.copyOf(loads), memberIds, racks, together,
+                HeapSize.ofLoads(groupId, capacities, loads, memberIds) + HeapSize.ofRacks(racks)
+                        + HeapSize.ofTogether(together));
     }
 
     private void readField(CanonicalReader reader, String name) throws IOException, HintException {
@@ -87,6 +90,7 @@ public final class LoadsReader {
                 }
             }
             case "member_ids" -> readMemberIds(reader);
+            case "together" -> together = PayloadReader.readTogether(reader);
             default -> throw HintException.malformed("the payload has a field that is not known");
         }
     }

@@ -28,7 +28,7 @@ public final class PayloadReader {
     private final Map<Uuid, List<Hint.Share>> takers = new HashMap<>();
     private final Map<Uuid, Uuid> topicIds = new HashMap<>();
     private Map<String, String> memberIds;
-    private final List<List<Uuid>> together = new ArrayList<>();
+    private List<List<Uuid>> together = List.of();
     private int room = HintCodec.MAX_PARTITIONS;
 
     PayloadReader(Envelope envelope, String groupId, String clusterId) {
@@ -58,7 +58,7 @@ public final class PayloadReader {
         return new Hint(
                 HintCodec.sha256Of(value, from), groupId, head.get("sequence"), head.get("issued_at_ms"),
                 head.get("expires_at_ms"), texts.get("fingerprint"), numbers.get("count_slack"),
-                numbers.get("max_moves"), memberIds, List.copyOf(together), shares, topics,
+                numbers.get("max_moves"), memberIds, together, shares, topics,
                 HeapSize.ofHint(groupId, memberIds, together, shares, topics));
     }
 
@@ -85,13 +85,14 @@ public final class PayloadReader {
                 reader.object(name, key -> readMemberId(reader, key, read));
                 memberIds = Map.copyOf(read);
             }
-            case "together" -> readTogether(reader);
+            case "together" -> together = readTogether(reader);
             default -> throw HintException.malformed("the payload has a field that is not known");
         }
     }
 
     /** Reads lists of at least two topics, all of them different, that ascend as their topics do. */
-    private void readTogether(CanonicalReader reader) throws IOException, HintException {
+    static List<List<Uuid>> readTogether(CanonicalReader reader) throws IOException, HintException {
+        List<List<Uuid>> together = new ArrayList<>();
         Set<String> seen = new HashSet<>();
         String[] before = {""};
         reader.array("together", () -> {
@@ -111,6 +112,7 @@ public final class PayloadReader {
             }
             together.add(List.copyOf(read));
         });
+        return List.copyOf(together);
     }
 
     private static String readFingerprint(CanonicalReader reader) throws IOException, HintException {

@@ -152,7 +152,7 @@ public final class Verifier {
         for (List<Uuid> listed : hint.together()) {
             List<Uuid> topics = listed.stream().filter(group.topics()::containsKey).toList();
             for (Uuid topic : topics) {
-                apart += areAlike(topics.get(0), topic) ? countApart(topics.get(0), topic) : 1;
+                apart += group.areAlike(topics.get(0), topic) ? countApart(topics.get(0), topic) : 1;
             }
         }
         return apart;
@@ -162,12 +162,6 @@ public final class Verifier {
         int[] first = group.topics().get(one) == 0 ? NOTHING : hint.topics().get(one).byPartition();
         int[] second = first.length == 0 ? NOTHING : hint.topics().get(other).byPartition();
         return (int) IntStream.range(0, first.length).filter(i -> first[i] != second[i]).count();
-    }
-
-    private boolean areAlike(Uuid one, Uuid other) {
-        return group.topics().get(one).equals(group.topics().get(other))
-                && group.subscriptions().stream()
-                        .allMatch(topics -> topics.contains(one) == topics.contains(other));
     }
 
     private void countMoves() {
