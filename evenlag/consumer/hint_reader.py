@@ -89,9 +89,10 @@ class HintReader:
         backoff_s = _FIRST_BACKOFF_S
         while not self.stopping.is_set():
             try:
-                self._read_topic()
+                is_awaited = self._read_topic()
                 backoff_s = _FIRST_BACKOFF_S
-                self._wait(_TICK_S)
+                if not is_awaited:
+                    self._wait(_TICK_S)
             except Exception as error:  # noqa: BLE001  # any error of the client: retry later
                 backoff_s = _FIRST_BACKOFF_S if self._served else min(2 * backoff_s, _MAX_BACKOFF_S)
                 self._fail(f"{type(error).__name__}: {error}", backoff_s)
@@ -121,8 +122,11 @@ class HintReader:
         while time.monotonic() < end and not self.stopping.wait(_TICK_S):
             self._tick()
 
-    def _read_topic(self) -> None:
-        """Read until stopped, or until another topic or group is to be read (returns), or fails (raises)."""
+    def _read_topic(self) -> bool:
+        """Read until stopped, or until another topic or group is to be read, or fails (raises).
+
+        Returns whether a group waits to be read for.
+        """
         self._served.clear()
         # Metadata show that the topic is still there, and the same.
         consumer = KafkaConsumer(
@@ -142,8 +146,7 @@ class HintReader:
             ignore_slow_steps(consumer)
             progress = self._begin(consumer)
             skip_compressed(consumer, partial(self._note_compressed, progress))
-            if self._catch_up(consumer, progress):
-                self._follow(consumer, progress)
+            return self._catch_up(consumer, progress) and self._follow(consumer, progress)
         finally:
             consumer.close(autocommit=False, timeout_ms=1000)
 
@@ -225,11 +228,11 @@ class HintReader:
             self._served.update(groups)
         return is_read
 
-    def _follow(self, consumer: Any, progress: _Progress) -> None:
+    def _follow(self, consumer: Any, progress: _Progress) -> bool:
         while not self.stopping.is_set():
             batches = () if is_quiet(consumer, _TICK_S) else consumer.poll(int(_TICK_S * 1000)).values()
             if not self._is_same_topic(consumer, progress):
-                return
+                return False
             for record in self._keep(progress, chain.from_iterable(batches)):
                 self._pass_on(progress, record)
             self._tick()
@@ -239,7 +242,8 @@ class HintReader:
                     each.partition: consumer.position(each, timeout_ms=_TIMEOUT_MS)
                     for each in consumer.assignment()
                 }
-                return
+                return True
+        return False
 
     def _pass_on(self, progress: _Progress, record: Any) -> None:
         place = (record.partition, record.key)
