@@ -135,6 +135,7 @@ def test_load_across_racks_is_near_the_least() -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.timeout(3600)  # 200 integer programs
 def test_load_across_racks_is_within_a_tenth_of_the_least_on_200_groups() -> None:
     ours, optimum = shares(range(200))
     assert ours <= 1.1 * optimum
