@@ -11,7 +11,9 @@ Records are a fluid. Between two snapshots, for each partition ``i`` with backlo
 - in a **rebalance** a partition pauses (``r_i = 0``) until it is ready again: all partitions of the group
   with an EAGER assignor; with a COOPERATIVE one those that move, and all others while the client stalls;
 - the **time lag** of a partition is the age of the oldest unprocessed record, first in, first out: the
-  current time minus the time when the end offset passed the processed offset.
+  current time minus the time when the end offset passed the processed offset;
+- the **waiting** of a record is the start of its processing minus its arrival
+  (:mod:`evenlag.simulation.waiting`).
 
 Within an interval, rates change only when a backlog reaches 0 or a partition becomes ready. So the model
 jumps from one of these events to the next and is exact: it has no time step

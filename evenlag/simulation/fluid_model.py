@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from evenlag.simulation.replay_waiting import ReplayWaits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
     from evenlag.simulation.history import History
     from evenlag.simulation.scenarios import Scenario
+    from evenlag.simulation.waiting import Waiting
 
 
 # A billionth of a record or of a second is a rounding error.
@@ -169,6 +173,7 @@ class Simulated:
         times seconds.
     drain_s: [L, P] seconds from the snapshot with the largest measured lag (``History.most_lag``) until the
         row has processed its backlog of that snapshot; infinite if not within the period.
+    waiting: [L] how long records wait, see :class:`~evenlag.simulation.replay_waiting.ReplayWaits`.
     """
 
     backlog: Floats
@@ -176,6 +181,7 @@ class Simulated:
     processed: Floats
     lag_records_s: Floats
     drain_s: Floats
+    waiting: tuple[Waiting, ...]
 
 
 class _Drain:
@@ -187,11 +193,14 @@ class _Drain:
         self.owed = backlog.ravel().copy()
         self.drain_s = np.where(backlog <= ROUNDING_RECORDS, 0.0, np.inf)
 
-    def add(self, place: int, advanced: Advanced) -> None:
-        """Add the interval after a snapshot; a row that does not exist at its end has no backlog left."""
+    def add(self, place: int, begin_s: float, advanced: Advanced) -> None:
+        """Add a part of the interval after a snapshot, which begins so many seconds later.
+
+        A row that does not exist at the end of the interval has no backlog left.
+        """
         history = self._history
         since_s = history.at_s[place : place + 2] - self._from_s
-        paid_s = since_s[0] + advanced.paid_s.reshape(self.drain_s.shape)
+        paid_s = since_s[0] + begin_s + advanced.paid_s.reshape(self.drain_s.shape)
         gone_s = np.where(history.live[place + 1], np.inf, since_s[1])
         self.drain_s = np.minimum(self.drain_s, np.minimum(paid_s, gone_s))
         self.owed -= advanced.processed
@@ -211,6 +220,7 @@ def simulate(history: History, scenarios: Sequence[Scenario], capacity: Floats) 
     backlogs, owners = np.zeros((num_snapshots, *shape)), np.full((num_snapshots, *shape), -1, dtype=np.int32)
     processed = np.zeros((max(num_snapshots - 1, 0), *shape))
     lag_records_s = np.zeros(processed.shape[:2])
+    waits = ReplayWaits(history, num_scenarios)
     drain_place = history.most_lag
     drain: _Drain | None = None
     # Rows without an owner (-1) have the last server of each scenario, which has capacity 0.
@@ -233,18 +243,31 @@ def simulate(history: History, scenarios: Sequence[Scenario], capacity: Floats) 
         if place == num_snapshots - 1:
             break
         rate = np.where(is_begun, history.arrived[place] / interval_s[place], 0.0)
-        advanced = advance(
-            backlog.ravel(),
-            arrival=np.tile(rate, num_scenarios),
-            servers=Servers((scenario_server + owner % num_servers).ravel()),
-            capacity=scenario_capacity,
-            ready_s=ready_s.ravel(),
-            duration_s=float(interval_s[place]),
-            owed=None if drain is None else drain.owed,
-        )
-        backlog, processed[place] = advanced.backlog.reshape(shape), advanced.processed.reshape(shape)
-        lag_records_s[place] = advanced.backlog_records_s.reshape(shape).sum(axis=1)
-        if drain is not None:
-            drain.add(place, advanced)
+        servers = Servers((scenario_server + owner % num_servers).ravel())
+        for begin_s, end_s in pairwise(_moments(ready_s, float(interval_s[place]))):
+            advanced = advance(
+                backlog.ravel(),
+                arrival=np.tile(rate, num_scenarios),
+                servers=servers,
+                capacity=scenario_capacity,
+                ready_s=ready_s.ravel() - begin_s,
+                duration_s=end_s - begin_s,
+                owed=None if drain is None else drain.owed,
+            )
+            before, backlog = backlog, advanced.backlog.reshape(shape)
+            area = advanced.backlog_records_s.reshape(shape)
+            processed[place] += advanced.processed.reshape(shape)
+            lag_records_s[place] += area.sum(axis=1)
+            waits.add(place, (begin_s, end_s), before, backlog, area)
+            if drain is not None:
+                drain.add(place, begin_s, advanced)
+        is_last = place == num_snapshots - 2
+        waits.end(place + 1, is_begun & (is_last | ~history.live[place + 1]), backlog)
     drain_s = np.full(shape, np.inf) if drain is None else drain.drain_s
-    return Simulated(backlogs, owners, processed, lag_records_s, drain_s)
+    return Simulated(backlogs, owners, processed, lag_records_s, drain_s, waits.measure())
+
+
+def _moments(ready_s: Floats, interval_s: float) -> list[float]:
+    """Return the ends of the pauses within an interval, and its own."""
+    moments: list[float] = np.unique(np.append(ready_s.clip(0.0, interval_s), [0.0, interval_s])).tolist()
+    return moments

@@ -234,6 +234,36 @@ def _arrivals(end: Floats, live: Bools, at_s: Floats) -> Floats:
     return np.where(live[1:] & live[:-1], grown, 0.0)
 
 
+def arrival_curves(history: History) -> tuple[Floats, Floats]:
+    """Arrived records, and when they arrived: [S + 1, P] each, from before the first end offset on.
+
+    Position 0 is the end offset at the row's first measured lag; earlier arrivals of the period are on the
+    curve as measured.
+    """
+    num_snapshots, num_rows = history.live.shape
+    begins, first, age_s = first_lags(history)
+    arrived = np.zeros((num_snapshots, num_rows))
+    np.cumsum(history.arrived, axis=0, out=arrived[1:])
+    position = arrived - arrived[first, np.arange(num_rows)]
+    seen_from_s = history.at_s[history.first_end]
+    base = np.minimum(-begins, position[0])
+    is_older = np.isfinite(age_s) & (base < position[0])
+    base_s = np.where(is_older, np.minimum(history.at_s[first] - age_s, seen_from_s), seen_from_s)
+    # The curve begins at the row's first end offset.
+    waits = np.arange(num_snapshots)[:, None] < history.first_end
+    moment = np.where(waits, base_s, history.at_s[:, None])
+    position = np.where(waits, base, position)
+    return np.concatenate([base[None], position]), np.concatenate([base_s[None], moment])
+
+
+def first_lags(history: History) -> tuple[Floats, Int64s, Floats]:
+    """The first measured lag of each row, its snapshot, and its time lag (NaN: unknown): [P] each."""
+    known = history.known
+    first, columns = known.argmax(axis=0), np.arange(known.shape[1])
+    begins = np.where(known.any(axis=0), history.lag[first, columns], 0.0)
+    return begins, first, history.age_s[first, columns]
+
+
 def _structures(
     snapshots: GroupSnapshots, keys: Sequence[str], live: Bools, row_topic: Int64s, hidden: Bools
 ) -> tuple[Int64s, tuple[Structure, ...]]:

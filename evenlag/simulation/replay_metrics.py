@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from evenlag.simulation.fluid_model import ROUNDING_RECORDS
-from evenlag.simulation.history import BUSY_BACKLOG_S, sum_by_member
+from evenlag.simulation.history import BUSY_BACKLOG_S, arrival_curves, first_lags, sum_by_member
+from evenlag.simulation.waiting import SentCurves
 
 if TYPE_CHECKING:
-    from evenlag.lag.arrays import Floats, Int64s
+    from evenlag.lag.arrays import Floats
     from evenlag.simulation.fluid_model import Simulated
     from evenlag.simulation.history import History
 
@@ -116,57 +117,16 @@ def time_lags_s(history: History, backlog: Floats) -> Floats:
 
     Returns [S, L, P] seconds; 0 without a backlog.
     """
-    num_snapshots, _, num_rows = backlog.shape
-    position, moment = _arrival_curves(history)
-    # One ascending line for all rows, so that one search is sufficient.
-    width = position[-1] - position[0] + 1.0
-    shift = np.cumsum(width) - width - position[0]
-    line = (position + shift).T.ravel()
-    when = moment.T.ravel()
-    wanted = position[1:, None, :] - backlog + shift
-    found = np.searchsorted(line, wanted.ravel() + ROUNDING_RECORDS, side="right") - 1
-    first = np.arange(num_rows) * (num_snapshots + 1)
-    found = np.clip(found.reshape(backlog.shape), first, first + num_snapshots - 1)
-    rise = line[found + 1] - line[found]
-    share = np.divide(wanted - line[found], rise, out=np.zeros_like(wanted), where=rise > 0).clip(0.0, 1.0)
-    came = when[found] + share * (when[found + 1] - when[found])
+    position, moment = arrival_curves(history)
+    queue = np.broadcast_to(np.arange(backlog.shape[2]), backlog.shape)
+    came = SentCurves(position, moment).sent_at(queue, position[1:, None, :] - backlog, ROUNDING_RECORDS)
     age = (history.at_s[:, None, None] - came).clip(min=0.0)
     return np.where(backlog > ROUNDING_RECORDS, age, 0.0)
 
 
-def _arrival_curves(history: History) -> tuple[Floats, Floats]:
-    """Arrived records, and when they arrived: [S + 1, P] each, from before the first end offset on.
-
-    Position 0 is the end offset at the row's first measured lag; earlier arrivals of the period are on the
-    curve as measured.
-    """
-    num_snapshots, num_rows = history.live.shape
-    begins, first, age_s = _beginnings(history)
-    arrived = np.zeros((num_snapshots, num_rows))
-    np.cumsum(history.arrived, axis=0, out=arrived[1:])
-    position = arrived - arrived[first, np.arange(num_rows)]
-    seen_from_s = history.at_s[history.first_end]
-    base = np.minimum(-begins, position[0])
-    is_older = np.isfinite(age_s) & (base < position[0])
-    base_s = np.where(is_older, np.minimum(history.at_s[first] - age_s, seen_from_s), seen_from_s)
-    # The curve begins at the row's first end offset.
-    waits = np.arange(num_snapshots)[:, None] < history.first_end
-    moment = np.where(waits, base_s, history.at_s[:, None])
-    position = np.where(waits, base, position)
-    return np.concatenate([base[None], position]), np.concatenate([base_s[None], moment])
-
-
-def _beginnings(history: History) -> tuple[Floats, Int64s, Floats]:
-    """The first measured lag of each row, its snapshot, and its time lag (NaN: unknown): [P] each."""
-    known = history.known
-    first, columns = known.argmax(axis=0), np.arange(known.shape[1])
-    begins = np.where(known.any(axis=0), history.lag[first, columns], 0.0)
-    return begins, first, history.age_s[first, columns]
-
-
 def count_unknown_ages(history: History) -> int:
     """Count rows whose first backlog has an unknown age: their time lag is a lower bound."""
-    begins, first, age_s = _beginnings(history)
+    begins, first, age_s = first_lags(history)
     columns = np.arange(len(begins))
     arrived = np.zeros(history.live.shape)
     np.cumsum(history.arrived, axis=0, out=arrived[1:])

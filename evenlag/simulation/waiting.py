@@ -34,6 +34,13 @@ class Waits(NamedTuple):
     high: Floats
     records: Floats
 
+    def of_all(self, num_records: float) -> Waits:
+        """Return the waits of so many records, of which the others do not wait."""
+        at_once = max(num_records - float(self.records.sum()), 0.0)
+        return Waits._make(
+            np.append(column, last) for column, last in zip(self, (0.0, 0.0, at_once), strict=True)
+        )
+
 
 class Waiting(NamedTuple):
     """Measures of waiting, weighted by records; all 0 without records.
