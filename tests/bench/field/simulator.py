@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import numpy as np
 
 from evenlag.simulation.fluid_model import Servers, advance
-from tests.bench.field.waiting import Measures, measure_curves
+from tests.bench.field.waiting import Measures, Traffic, measure_curves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,14 +115,20 @@ class Outcome(NamedTuple):
         return {**self.measures.figures(), **counts, "consumer_hours": hours}
 
 
-def run(traces: Sequence[Trace], contenders: Sequence[Contender]) -> list[Outcome]:
-    """Run each contender on the trace of the same place; the traces have the same length."""
+def run(traces: Sequence[Traffic], contenders: Sequence[Contender], *, step_s: int = 1) -> list[Outcome]:
+    """Run each contender on the trace of the same place; the traces have the same length.
+
+    step_s: Seconds of each row of the traces' arrivals, which are even within it. Contenders may be asked at
+        any moment.
+    """
     pairs = list(zip(traces, contenders, strict=True))
     outcomes: list[Outcome] = []
     while pairs:
-        cells = np.cumsum([(trace.duration_s + 1) * len(contender.owner) for trace, contender in pairs])
+        cells = np.cumsum(
+            [(trace.duration_s // step_s + 1) * len(contender.owner) for trace, contender in pairs]
+        )
         fit = max(1, int(np.searchsorted(cells, _MOST_CELLS, side="right")))
-        outcomes += _Batch(pairs[:fit]).run()
+        outcomes += _Batch(pairs[:fit], step_s).run()
         pairs = pairs[fit:]
     return outcomes
 
@@ -130,10 +136,11 @@ def run(traces: Sequence[Trace], contenders: Sequence[Contender]) -> list[Outcom
 class _Arrivals:
     """Arrivals of the distinct traces and numbers of partitions of a batch, a column each partition.
 
-    work: [T, C] units in each second. sent: [2, C, T + 1] cumulative work and records.
+    work: [T, C] units in each step. sent: [2, C, T + 1] cumulative work and records.
     """
 
-    def __init__(self, pairs: Sequence[tuple[Trace, Contender]]) -> None:
+    def __init__(self, pairs: Sequence[tuple[Traffic, Contender]], step_s: int) -> None:
+        self._step_s = step_s
         first: dict[tuple[int, int], int] = {}
         tables: list[tuple[Int64s, Floats]] = []
         self.columns: list[Int64s] = []
@@ -152,9 +159,9 @@ class _Arrivals:
 
     def sent_by(self, columns: Int64s, now_s: float) -> tuple[Floats, Floats]:
         """Return work and records sent until a moment: [P] each."""
-        second = min(int(now_s), len(self.work) - 1)
-        before, after = self.sent[:, columns, second], self.sent[:, columns, second + 1]
-        work, records = before + (now_s - second) * (after - before)
+        step = min(int(now_s / self._step_s), len(self.work) - 1)
+        before, after = self.sent[:, columns, step], self.sent[:, columns, step + 1]
+        work, records = before + (now_s / self._step_s - step) * (after - before)
         return work, records
 
     def records_at(self, columns: Int64s, work: Floats) -> Floats:
@@ -173,7 +180,7 @@ class _Arrivals:
 class _Run(NamedTuple):
     """One run's trace and contender, its rows and servers in a batch, and its columns of the arrivals."""
 
-    trace: Trace
+    trace: Traffic
     contender: Contender
     rows: slice
     servers: slice
@@ -183,9 +190,9 @@ class _Run(NamedTuple):
 class _Batch:
     """Runs as rows of arrays: a row each partition; servers are a run's pods, `ANY` and `NOBODY`."""
 
-    def __init__(self, pairs: Sequence[tuple[Trace, Contender]]) -> None:
-        self._arrivals = _Arrivals(pairs)
-        self._duration_s = len(self._arrivals.work)
+    def __init__(self, pairs: Sequence[tuple[Traffic, Contender]], step_s: int) -> None:
+        self._arrivals = _Arrivals(pairs, step_s)
+        self._at_s = step_s * np.arange(len(self._arrivals.work) + 1.0)
         self._runs = list(_runs_of(pairs, self._arrivals.columns))
         rows, servers = self._runs[-1].rows.stop, self._runs[-1].servers.stop
         self._column = np.concatenate(self._arrivals.columns)
@@ -197,43 +204,41 @@ class _Batch:
         self._ready_s, self._most = np.zeros(rows), np.full(rows, _NEVER)
         self._capacity = np.zeros(servers)
         self._servers: Servers | None = None
-        self._is_up = np.stack([_is_up(trace) for trace, _ in pairs], axis=1)
+        self._is_up = np.stack([_is_up(trace, self._at_s[:-1]) for trace, _ in pairs], axis=1)
         self._counted_s = np.zeros(len(pairs))
         self._warm: list[Counts] = [Counts() for _ in pairs]
-        self.backlog = np.zeros((self._duration_s + 1, rows))
+        self.backlog = np.zeros((len(self._at_s), rows))
 
     def run(self) -> Iterator[Outcome]:
         """Simulate, and yield the outcome of each run."""
-        for second in range(self._duration_s):
-            self._advance_second(second)
+        for step in range(len(self._at_s) - 1):
+            self._advance_step(step)
         for number, run in enumerate(self._runs):
-            self._count(number, self._duration_s)
+            self._count(number, self._at_s[-1])
             counts = _difference(run.contender.counts, self._warm[number])
             work, records = self._arrivals.sent[:, run.columns].transpose(0, 2, 1)
             backlog = self.backlog[:, run.rows]
-            yield Outcome(measure_curves(run.trace, work, records, backlog), counts)
+            yield Outcome(measure_curves(run.trace, self._at_s, work, records, backlog), counts)
 
-    def _advance_second(self, second: int) -> None:
-        backlog = self.backlog[second]
-        clock_s = np.full(len(self._runs), float(second))
-        while True:
-            for number in np.flatnonzero((self._next_s <= clock_s + _DUST) & (clock_s < second + 1)).tolist():
+    def _advance_step(self, step: int) -> None:
+        backlog, end_s = self.backlog[step], self._at_s[step + 1]
+        clock_s = np.full(len(self._runs), self._at_s[step])
+        while (is_open := clock_s < end_s).any():
+            for number in np.flatnonzero(is_open & (self._next_s <= clock_s + _DUST)).tolist():
                 self._ask(number, float(clock_s[number]), backlog)
-            until_s = np.minimum(self._next_s, second + 1.0)
-            backlog = self._serve(second, backlog, clock_s, until_s)
+            until_s = np.minimum(self._next_s, end_s)
+            backlog = self._serve(step, backlog, clock_s, until_s)
             clock_s = until_s
-            if (clock_s >= second + 1).all():
-                break
-        self.backlog[second + 1] = backlog
+        self.backlog[step + 1] = backlog
 
-    def _serve(self, second: int, backlog: Floats, clock_s: Floats, until_s: Floats) -> Floats:
+    def _serve(self, step: int, backlog: Floats, clock_s: Floats, until_s: Floats) -> Floats:
         if self._servers is None:
             self._servers = Servers(self._server, self._order)
         return advance(
             backlog,
-            arrival=self._arrivals.work[second, self._column],
+            arrival=self._arrivals.work[step, self._column] / (self._at_s[1] - self._at_s[0]),
             servers=self._servers,
-            capacity=self._capacity * self._is_up[second, self._run_of_server],
+            capacity=self._capacity * self._is_up[step, self._run_of_server],
             ready_s=self._ready_s - clock_s[self._run_of_row],
             duration_s=(until_s - clock_s)[self._run_of_server],
             most=self._most,
@@ -285,18 +290,17 @@ class _Batch:
 
     def _integrate(self, number: int, until_s: float) -> None:
         run, since_s = self._runs[number], self._counted_s[number]
-        up_s = np.append(0.0, np.cumsum(self._is_up[:, number]))
+        up_s = np.append(0.0, np.cumsum(self._is_up[:, number] * np.diff(self._at_s)))
         capacity = self._capacity[self._server[run.rows]]
         from_s = np.where(capacity > 0, self._ready_s[run.rows].clip(since_s, until_s), until_s)
-        moments_s = np.arange(len(up_s))
-        begun_s, ended_s = np.interp([since_s, until_s], moments_s, up_s)
+        begun_s, ended_s = np.interp([since_s, until_s], self._at_s, up_s)
         counts = run.contender.counts
-        counts.unowned_s += float((np.interp(from_s, moments_s, up_s) - begun_s).sum())
+        counts.unowned_s += float((np.interp(from_s, self._at_s, up_s) - begun_s).sum())
         counts.consumer_s += float((ended_s - begun_s) * (self._capacity[run.servers][:-2] > 0).sum())
         self._counted_s[number] = until_s
 
 
-def _runs_of(pairs: Sequence[tuple[Trace, Contender]], columns: Sequence[Int64s]) -> Iterator[_Run]:
+def _runs_of(pairs: Sequence[tuple[Traffic, Contender]], columns: Sequence[Int64s]) -> Iterator[_Run]:
     row = server = 0
     for (trace, contender), own in zip(pairs, columns, strict=True):
         rows, servers = slice(row, row + len(own)), slice(server, server + len(contender.speed) + 2)
@@ -304,10 +308,10 @@ def _runs_of(pairs: Sequence[tuple[Trace, Contender]], columns: Sequence[Int64s]
         row, server = rows.stop, servers.stop
 
 
-def _is_up(trace: Trace) -> Bools:
-    is_up = np.ones(trace.duration_s, dtype=np.bool_)
+def _is_up(trace: Traffic, at_s: Floats) -> Bools:
+    is_up = np.ones(len(at_s), dtype=np.bool_)
     for begin, end in trace.outages:
-        is_up[begin:end] = False
+        is_up &= (at_s < begin) | (at_s >= end)
     return is_up
 
 

@@ -11,7 +11,7 @@ most records that are sent and not started.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,16 +19,27 @@ from evenlag.simulation.waiting import SentCurves, Waiting, Waits, measure_waiti
 
 if TYPE_CHECKING:
     from evenlag.lag.arrays import Bools, Floats, Int64s
-    from tests.bench.field.traces import Trace
 
 _DUST = 1e-9
+
+
+class Traffic(Protocol):
+    """What is sent: a :class:`~tests.bench.field.traces.Trace`, or what has these parts of one."""
+
+    @property
+    def duration_s(self) -> int: ...
+    @property
+    def warm_up_s(self) -> int: ...
+    @property
+    def outages(self) -> tuple[tuple[int, int], ...]: ...
+    def arrivals(self, num_partitions: int) -> tuple[Int64s, Floats]: ...
 
 
 class Measures(NamedTuple):
     """Of one run.
 
     unfinished: Records sent after the warm-up and not started at the end.
-    lag: [T + 1] records that are sent and not started, in each second, those of the warm-up included.
+    lag: [T + 1] records that are sent and not started, those of the warm-up included.
     """
 
     waiting: Waiting
@@ -43,22 +54,20 @@ class Measures(NamedTuple):
         return {**figures, "drain_s": self.drain_s, "unfinished": self.unfinished}
 
 
-def measure_curves(trace: Trace, work: Floats, records: Floats, backlog: Floats) -> Measures:
-    """Measure a simulated run; its curves are linear within a second.
+def measure_curves(trace: Traffic, at_s: Floats, work: Floats, records: Floats, backlog: Floats) -> Measures:
+    """Measure a simulated run; its curves are linear between these seconds, [T + 1].
 
-    work, records: [T + 1, P] units of work and records sent until each second.
+    work, records: [T + 1, P] units of work and records sent until then.
     backlog: [T + 1, P] units of work that are not done.
     """
-    at_s = np.arange(len(work), dtype=np.float64)
     counted = np.diff(records, axis=0)
-    counted[: trace.warm_up_s] = 0.0
+    counted[at_s[:-1] < trace.warm_up_s] = 0.0
     started = np.maximum.accumulate(work - backlog, axis=0)
     curves = SentCurves(work, np.broadcast_to(at_s[:, None], work.shape), counted)
     waits = _waits(curves, at_s, started, work[-1], backlog > _DUST)
-    at_once = counted.sum() - waits.records.sum()
     lag = _lag(work, records, started, backlog > _DUST)
     total = lag.sum(axis=1)
-    begin = drain_begin(trace, total)
+    begin = drain_begin(trace, at_s, total)
     # Less by a rounding error, since the curve may stay where it is reached.
     owed = work[begin] - _DUST
     drained_s = [
@@ -66,8 +75,8 @@ def measure_curves(trace: Trace, work: Floats, records: Floats, backlog: Floats)
         for row in np.flatnonzero(backlog[begin] > _DUST)
     ]
     return Measures(
-        waiting=measure_waiting(Waits(*map(np.append, waits, (0.0, 0.0, at_once)))),
-        drain_s=max(drained_s, default=float(begin)) - begin,
+        waiting=measure_waiting(waits.of_all(float(counted.sum()))),
+        drain_s=max(drained_s, default=at_s[begin]) - float(at_s[begin]),
         unfinished=float(np.minimum(lag[-1], counted.sum(axis=0)).sum()),
         lag=total,
     )
@@ -95,7 +104,7 @@ def _lag(work: Floats, records: Floats, started: Floats, is_behind: Bools) -> Fl
     return lag
 
 
-def measure_records(trace: Trace, sent_s: Floats, record: Int64s, started_s: Floats) -> Measures:
+def measure_records(trace: Traffic, sent_s: Floats, record: Int64s, started_s: Floats) -> Measures:
     """Measure a run by its journals, in seconds from the start of the trace.
 
     sent_s: [N] when each record was to be sent.
@@ -107,10 +116,10 @@ def measure_records(trace: Trace, sent_s: Floats, record: Int64s, started_s: Flo
     until_s = np.minimum(np.maximum(first_s, sent_s), end_s)
     is_counted = sent_s >= trace.warm_up_s
     waited_s = (until_s - sent_s)[is_counted]
-    seconds = np.arange(trace.duration_s + 1)
+    seconds = np.arange(trace.duration_s + 1.0)
     sent, begun = (np.searchsorted(np.sort(moments), seconds) for moments in (sent_s, first_s))
     lag = (sent - begun).clip(min=0).astype(np.float64)
-    begin = drain_begin(trace, lag)
+    begin = drain_begin(trace, seconds, lag)
     return Measures(
         waiting=measure_waiting(Waits(waited_s, waited_s, np.ones(len(waited_s)))),
         drain_s=float(until_s[sent_s < begin].max(initial=begin)) - begin,
@@ -119,8 +128,8 @@ def measure_records(trace: Trace, sent_s: Floats, record: Int64s, started_s: Flo
     )
 
 
-def drain_begin(trace: Trace, lag: Floats) -> int:
-    """Return the second from which the drain of a run is measured, by its lag [T + 1]."""
+def drain_begin(trace: Traffic, at_s: Floats, lag: Floats) -> int:
+    """Return the place from which the drain of a run is measured, by its lag [T + 1] at these seconds."""
     if trace.outages:
-        return trace.outages[-1][1]
-    return trace.warm_up_s + int(lag[trace.warm_up_s :].argmax())
+        return int(np.searchsorted(at_s, trace.outages[-1][1]))
+    return int(np.where(at_s >= trace.warm_up_s, lag, -1.0).argmax())
