@@ -1,7 +1,8 @@
-"""Results of single runs: a file under ``docs/bench/field`` for each trace and utilisation, one run a line.
+"""Results of single runs under ``docs/bench/field``.
 
-A run is a flat mapping of the measures of :mod:`tests.bench.field.waiting`, the costs, and what was run.
-A file knows the code that each contender ran with, so that a repeated command runs only what is missing.
+Simulated ones are a file for each trace and utilisation, one run a line. A run is a flat mapping of the
+measures of :mod:`tests.bench.field.waiting`, the costs, and what was run. A file knows the code that each
+contender ran with, so that a repeated command runs only what is missing.
 """
 
 from __future__ import annotations
@@ -100,12 +101,24 @@ class ResultFile:
 
 
 def read_results(folder: Path = FOLDER) -> list[ResultFile]:
-    """Read all files, in the order of their names."""
-    heads = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*-*.json"))]
-    return [
-        ResultFile(head["kind"], head["size"], head["trace"], head["utilisation"], folder).read()
+    """Read all results: files of simulated runs, and a file of each run on the broker, which has its own."""
+    heads = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("simulation-*.json"))
+    ]
+    simulated = [
+        ResultFile("simulation", head["size"], head["trace"], head["utilisation"], folder).read()
         for head in heads
     ]
+    real: dict[tuple[str, float], ResultFile] = {}
+    for path in sorted(folder.glob("broker/*.json")):
+        run = json.loads(path.read_text(encoding="utf-8"))
+        file = real.setdefault(
+            (run["trace"], run["utilisation"]),
+            ResultFile("broker", run["size"], run["trace"], run["utilisation"], folder),
+        )
+        file.command, file.versions = "python -m tests.bench.field broker", run["versions"]
+        file.add([run], {run["contender"]: ""})
+    return [*simulated, *real.values()]
 
 
 def _rounded(value: Any) -> float | int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from tests.bench.field.results import FOLDER, MEASURES, ROOT, ResultFile, code_hash, read_results
@@ -30,6 +31,23 @@ def test_runs_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert again.runs["a"][0]["drain_s"] is None
     # A run is a line.
     assert sum(line.startswith("  [") for line in found.path.read_text("utf-8").splitlines()) == 3
+
+
+def test_runs_on_the_broker_are_files_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "broker").mkdir()
+    about = {
+        "kind": "broker",
+        "size": "broker",
+        "trace": "walks",
+        "utilisation": 0.75,
+        "versions": {"kafka": "4"},
+    }
+    for seed in range(2):
+        text = json.dumps(about | run("uniform", seed, p99_s=seed + 0.5))
+        (tmp_path / "broker" / f"walks-75-{seed}-uniform.json").write_text(text, "utf-8")
+    [found] = read_results(tmp_path)
+    assert (found.kind, found.trace, found.versions) == ("broker", "walks", {"kafka": "4"})
+    assert {seed: row["p99_s"] for seed, row in found.runs["uniform"].items()} == {0: 0.5, 1: 1.5}
 
 
 def test_only_what_is_missing_runs_again(tmp_path: Path) -> None:
@@ -62,4 +80,4 @@ def test_the_hash_reaches_the_product() -> None:
 
 def test_all_results_together_are_small() -> None:
     assert FOLDER.is_relative_to(ROOT / "docs")
-    assert sum(path.stat().st_size for path in FOLDER.glob("*")) < 1_000_000
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*.json")) < 1_000_000

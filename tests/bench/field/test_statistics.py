@@ -1,4 +1,4 @@
-"""The bootstrap beside SciPy's, its coverage of known distributions, and ranks computed by hand."""
+"""The bootstrap beside SciPy's, its coverage of known distributions, and ranks computed manually."""
 
 from __future__ import annotations
 

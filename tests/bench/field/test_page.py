@@ -1,0 +1,71 @@
+"""The tables of the page are those of the results, and say what the runs say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.field.page import PAGE, RENDERERS, render
+from tests.bench.field.results import MEASURES, ResultFile, read_results
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WAITING_S = {
+    "evenlag": 2.0, "evenlag-watch": 1.0, "cooperative-sticky": 40.0, "uniform": 20.0, "share": 1.5,
+    "kip-169": 1.95, "oracle": 1.0,
+}  # fmt: skip
+
+
+def file_of(folder: Path, kind: str, size: str, by_contender: dict[str, float]) -> ResultFile:
+    """Return ten seeds, in which all wait longer the higher the seed."""
+    found = ResultFile(kind, size, "walks", 0.75, folder, "python -m tests.bench.field", {"numpy": "2.4"})
+    runs: list[dict[str, Any]] = [
+        dict.fromkeys(MEASURES, 0) | {"contender": name, "seed": seed, "p99_s": value * (1 + seed / 10)}
+        for name, value in by_contender.items()
+        for seed in range(10)
+    ]
+    found.add(runs, dict.fromkeys(by_contender, "abc"))
+    return found
+
+
+def table(name: str, *files: ResultFile) -> list[list[str]]:
+    """Return the cells of a table below its header."""
+    page = render(f"<!-- table {name}: written by tests.bench.field -->\n<!-- end -->\n", files)
+    rows = [line for line in page.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def test_the_tables_of_the_page_are_those_of_the_results() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert render(text, read_results()) == text, "run: python -m tests.bench.field draw"
+    assert all(f"<!-- table {name}: " in text for name in RENDERERS)
+
+
+def test_evenlag_is_ranked_among_those_it_competes_with(tmp_path: Path) -> None:
+    [[trace, own, best, ratio, rank, ahead, oracle]] = table(
+        "ranks", file_of(tmp_path, "simulation", "simulation", WAITING_S)
+    )
+    assert (trace, oracle) == ("`walks`", "1.4")
+    assert own.startswith("2.9 (2.")
+    assert best.startswith("29 (2")
+    assert best.endswith(" `uniform`")
+    # Each seed has the same ratio, so that its interval is a point.
+    assert ratio == "0.1"
+    # Neither evenlag's other form nor the oracle takes a rank, nor who is better by 2 % only.
+    assert (rank, ahead) == ("2 of 5", "`share`")
+
+
+def test_a_run_on_the_broker_stands_beside_its_simulation(tmp_path: Path) -> None:
+    real = file_of(tmp_path, "broker", "broker", {"evenlag": 2.0, "uniform": 20.0, "share": 1.0})
+    model = file_of(tmp_path, "simulation", "broker", {"evenlag": 2.2, "uniform": 24.0})
+    rows = {row[1]: row for row in table("broker", real, model)}
+    assert list(rows) == ["`evenlag`", "`uniform`", "`share`"]
+    assert [row[-1] for row in rows.values()] == ["yes", "no", ""]
+    assert rows["`share`"][4] == ""
+
+
+def test_without_results_the_page_says_so() -> None:
+    text = "<!-- table ranks: written by tests.bench.field -->\n<!-- end -->\n"
+    once = render(text, ())
+    assert "No results yet." in once
+    assert render(once, ()) == once
