@@ -1,0 +1,160 @@
+"""evenlag: its planner and gates each cycle, its hints and loads, and its clients' choice at each rebalance.
+
+The code is the product's: `Planner` (``assign_rows``, the gates that a simulation can evaluate: cooldown,
+``min_gain``, ``max_moves``, ``count_slack``), ``scale_loads`` and ``material_change``, ``choose_target`` with
+``place_by_load``. Not in it: the back-off, which needs three plans evaluated half an hour after each without
+another in between, and evaluations themselves.
+
+A cycle reads lag and end offsets and publishes later: a time measured with ``evenlag run --watch``
+(``docs/bench/burst.json``), or through Airflow with a Spark Connect server
+(``docs/bench/airflow_cycle.json``). A plan whose group has changed meanwhile is not published. Capacities are
+not configured, as who sets up a policy seldom knows them; `EvenlagCapacities` shows what they bring.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from assignor_core.metrics import count_moves
+from assignor_core.objective import Load, member_load
+from evenlag.enums import Mode
+from evenlag.policy.candidates import CandidateSettings, parse_candidate
+from evenlag.policy.group_settings import CapacityRule, GateLimits, GroupSettings
+from evenlag.simulation.scenarios import Planner
+from tests.bench.field.contenders.group import Fleet, GroupContender
+from tests.bench.field.contenders.published import Published, instances_of
+from tests.bench.field.timings import airflow_cycle_s, watched_cycle_s
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from assignor_core.group import Group
+    from evenlag.lag.arrays import Floats, Int32s, Int64s
+    from tests.bench.field.contenders.group import Observed
+    from tests.bench.field.traces import Trace
+
+
+class Evenlag(GroupContender):
+    """Mode ``auto``, a cycle each minute by Airflow, a classic group with Kafka's Java client."""
+
+    publishes_hints: ClassVar[bool] = True
+    # One group on one broker: python -m tests.bench.reading --groups 1 --partitions 48.
+    SNAPSHOT_REQUESTS: ClassVar[int] = 9
+    # Three to read the hint topic, five of a transaction, four of a temporary member.
+    PUBLISH_REQUESTS: ClassVar[int] = 12
+
+    def __init__(
+        self,
+        trace: Trace,
+        *,
+        load: str,
+        count_slack: int,
+        max_moves: int,
+        min_gain: float,
+        cooldown_s: int,
+        every_s: float = 60.0,
+        capacities: Sequence[CapacityRule] = (),
+        fleet: Fleet | None = None,
+    ) -> None:
+        self.rule = GroupSettings(
+            mode=Mode.AUTO,
+            load=Load(load),
+            count_slack=count_slack,
+            max_moves=max_moves,
+            min_gain=min_gain,
+            gates=GateLimits.model_validate({"cooldown_s": cooldown_s}),
+            capacities=tuple(capacities),
+        )
+        self.planner = Planner(parse_candidate(self.rule.assignor), CandidateSettings(self.rule, {}))
+        self.published = Published(self.rule)
+        self.last_hint_s = math.nan
+        self._every_s = every_s
+        self._last_end: tuple[float, Int64s] | None = None
+        super().__init__(trace, fleet=fleet)
+
+    def start(self, seen: Observed) -> None:
+        """Start the group and the cycles."""
+        super().start(seen)
+        self.at(float(self.chance.uniform(0.0, self._every_s)), self._cycle)
+
+    def target(self, group: Group, members: Sequence[int], seen: Observed) -> Int32s:
+        """Return what the leader, or the broker's assignor, chooses."""
+        del members
+        decision = self.published.choose(group, seen.now_s)
+        if decision.is_uneven and count_moves(group, decision.target):
+            self.at(self._busy_until_s, self.rebalance_on_request)
+        return decision.target
+
+    def cycle_length_s(self) -> float:
+        """Return how long a cycle takes, until what it publishes is on the topic."""
+        return float(self.chance.choice(airflow_cycle_s()))
+
+    def _cycle(self, seen: Observed) -> None:
+        length_s = self.cycle_length_s()
+        # Slots that became due meanwhile are skipped.
+        self.at(seen.now_s + self._every_s * math.ceil(length_s / self._every_s), self._cycle)
+        self.counts.broker_requests += self.SNAPSHOT_REQUESTS
+        last, self._last_end = self._last_end, (seen.now_s, seen.end)
+        if last is None or not self.members or self.is_rebalancing(seen):
+            return
+        members = self.ordered(self.members)
+        rate = (seen.end - last[1]) / (seen.now_s - last[0])
+        with self.deciding():
+            group = self.group(members, seen.lag)
+            target = self._plan(group, rate, seen)
+        load = member_load(self.rule.load, group.lag, rate)
+        self.at(seen.now_s + length_s, lambda later: self._publish(group, target, load, seen.now_s, later))
+
+    def _plan(self, group: Group, rate: Floats, seen: Observed) -> Int32s | None:
+        """Return the target of a plan that passes the gates."""
+        if not self.publishes_hints or not self.planner.may_plan(seen.now_s - self.last_hint_s):
+            return None
+        target = self.planner.target(group, rate, np.zeros(len(rate), dtype=np.bool_))
+        is_change = not np.array_equal(target, group.owner)
+        return target if is_change and self.planner.passes_gates(group, target) else None
+
+    def _publish(
+        self, group: Group, target: Int32s | None, load: Floats, measured_s: float, seen: Observed
+    ) -> None:
+        with self.deciding():
+            self.published.write_loads(instances_of(group), load, measured_s, seen.now_s)
+            now = tuple(self.member_id(pod) for pod in self.ordered(self.members))
+            if target is None or now != group.member_ids or self.is_rebalancing(seen):
+                return
+            self.published.write_hint(group, target, seen.now_s)
+        self.counts.broker_requests += self.PUBLISH_REQUESTS
+        self.last_hint_s = seen.now_s
+        self.rebalance_on_request(seen)
+
+
+class EvenlagWatch(Evenlag):
+    """The same with cycles by ``evenlag run --watch --publish``."""
+
+    def cycle_length_s(self) -> float:
+        """Return how long a cycle takes."""
+        return float(self.chance.choice(watched_cycle_s()))
+
+
+class EvenlagKip848(Evenlag):
+    """The same for a group of the consumer protocol, with librdkafka and the broker plug-in."""
+
+    client = "kip848"
+    waits_for_static = False
+
+
+class EvenlagLoads(Evenlag):
+    """Loads only: members place partitions by load when the group changes, and nothing else moves."""
+
+    publishes_hints = False
+
+
+class EvenlagCapacities(Evenlag):
+    """With the true speeds configured as capacities, which needs static members."""
+
+    def __init__(self, trace: Trace, **settings: Any) -> None:
+        pods = [pod._replace(instance_id=pod.instance_id or pod.name) for pod in trace.pods]
+        rules = [CapacityRule(match=str(pod.instance_id), capacity=pod.speed) for pod in pods]
+        super().__init__(trace, capacities=rules, fleet=Fleet(pods, trace.changes), **settings)
