@@ -77,6 +77,7 @@ def start_node(
     kafka: str | None = None,
     num_brokers: int = 1,
     is_first: bool = False,
+    heartbeat_ms: int = 300,
 ) -> Node:
     """Start one, of another version of Kafka if asked for, or a cluster; it is the caller's to stop.
 
@@ -89,7 +90,7 @@ def start_node(
         "group.consumer.assignors": PLUGIN_FIRST if is_first else f"uniform,range,{ASSIGNOR_CLASS}",
         "evenlag.required.signing": str(is_first).lower(),
         "group.consumer.min.heartbeat.interval.ms": "200",
-        "group.consumer.heartbeat.interval.ms": "300",
+        "group.consumer.heartbeat.interval.ms": str(heartbeat_ms),
         "group.consumer.assignment.interval.ms": "100",
         "evenlag.signing.key.file": str(key_file),
         "evenlag.check.interval.ms": "500",
