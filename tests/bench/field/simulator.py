@@ -205,6 +205,8 @@ class _Batch:
         self._capacity = np.zeros(servers)
         self._servers: Servers | None = None
         self._is_up = np.stack([_is_up(trace, self._at_s[:-1]) for trace, _ in pairs], axis=1)
+        self._up_s = np.zeros((len(pairs), len(self._at_s)))
+        np.cumsum(self._is_up.T * step_s, axis=1, out=self._up_s[:, 1:])
         self._counted_s = np.zeros(len(pairs))
         self._warm: list[Counts] = [Counts() for _ in pairs]
         self.backlog = np.zeros((len(self._at_s), rows))
@@ -290,7 +292,7 @@ class _Batch:
 
     def _integrate(self, number: int, until_s: float) -> None:
         run, since_s = self._runs[number], self._counted_s[number]
-        up_s = np.append(0.0, np.cumsum(self._is_up[:, number] * np.diff(self._at_s)))
+        up_s = self._up_s[number]
         capacity = self._capacity[self._server[run.rows]]
         from_s = np.where(capacity > 0, self._ready_s[run.rows].clip(since_s, until_s), until_s)
         begun_s, ended_s = np.interp([since_s, until_s], self._at_s, up_s)

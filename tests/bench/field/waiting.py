@@ -76,7 +76,7 @@ def measure_curves(trace: Traffic, at_s: Floats, work: Floats, records: Floats, 
     ]
     return Measures(
         waiting=measure_waiting(waits.of_all(float(counted.sum()))),
-        drain_s=max(drained_s, default=at_s[begin]) - float(at_s[begin]),
+        drain_s=max(drained_s, default=float(at_s[begin])) - float(at_s[begin]),
         unfinished=float(np.minimum(lag[-1], counted.sum(axis=0)).sum()),
         lag=total,
     )
@@ -84,7 +84,8 @@ def measure_curves(trace: Traffic, at_s: Floats, work: Floats, records: Floats, 
 
 def _waits(curves: SentCurves, at_s: Floats, started: Floats, sent: Floats, is_behind: Bools) -> Waits:
     """Return the waits of what is started in seconds with a backlog, and of what is left at the end [P]."""
-    second, partition = np.nonzero(is_behind[:-1] | is_behind[1:])
+    # By partition: a search for ascending values is several times as fast.
+    partition, second = np.nonzero((is_behind[:-1] | is_behind[1:]).T)
     left = np.flatnonzero(is_behind[-1])
     parts = [
         np.concatenate([started[second + shift, partition], rest[left]])

@@ -93,10 +93,9 @@ class Total:
 def run_seed(seed: int, ways: Sequence[str] = tuple(WAYS), **fixed: Any) -> dict[str, Total]:
     """Return a day under each of the ways; `fixed` as in `make_day`."""
     day = make_day(seed, **fixed)
+    courses = run_day(day, [(WAYS[name].policy(day), WAYS[name].loads_every_minutes) for name in ways])
     totals = {}
-    for name in ways:
-        way = WAYS[name]
-        course = run_day(day, way.policy(day), loads_every_minutes=way.loads_every_minutes)
+    for name, course in zip(ways, courses, strict=True):
         by_mean, by_bound, seconds, ago = largest_loads(day, course)
         measured = (
             (by_mean, seconds),

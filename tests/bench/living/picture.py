@@ -67,7 +67,7 @@ def _course(name: str) -> tuple[Any, Any]:
     from tests.bench.living.world import make_day
 
     day, way = make_day(_SHOWN_SEED), WAYS[name]
-    course = run_day(day, way.policy(day), loads_every_minutes=way.loads_every_minutes)
+    (course,) = run_day(day, [(way.policy(day), way.loads_every_minutes)])
     _, values, seconds, _ = largest_loads(day, course)
     # The largest of every five minutes: a line with each rebalance in it is a large file.
     starts = np.concatenate([[0.0], np.cumsum(seconds)[:-1]]) // _STEP_S

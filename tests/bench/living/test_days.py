@@ -41,7 +41,7 @@ def test_living_hints_go_most_of_the_way_to_the_oracle() -> None:
 @pytest.mark.parametrize("policy", [Policy, TodaysHints, LivingHints, Oracle])
 def test_every_partition_has_one_living_owner_after_each_rebalance(policy: type[Policy]) -> None:
     day = make_day(1, **_QUICK)
-    course = run_day(day, policy(day))
+    (course,) = run_day(day, [(policy(day), 5)])
     assert len(course.states) >= len(day.changes)
     for _, pods, owner in course.states:
         assert set(owner.tolist()) <= set(pods)
@@ -56,7 +56,7 @@ def test_the_largest_load_of_a_day_without_events_is_what_one_calculates() -> No
         seed=0, zipf=0.0, pace=1.0, num_partitions=4, count_slack=0, max_moves=4, pods=pods,
         changes=((0, (0, 1)),), loads=loads,
     )  # fmt: skip
-    course = run_day(day, Policy(day))
+    (course,) = run_day(day, [(Policy(day), 5)])
     assert [(at_s, owner.tolist()) for at_s, _, owner in course.states] == [(0, [0, 0, 1, 1])]
     by_mean, by_bound, seconds, ago = largest_loads(day, course)
     # Before noon a bears 4 of 6 by 1000 and b 2 by 500; after noon a bears 2 and b 4.

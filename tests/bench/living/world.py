@@ -54,11 +54,26 @@ class Day:
     pods: tuple[Pod, ...]
     changes: tuple[tuple[int, tuple[int, ...]], ...]
     loads: NDArray[np.float64]
+    duration_s: int = DAY_S
+    warm_up_s: int = 0
+    outages: tuple[tuple[int, int], ...] = ()
 
     @property
     def capacity(self) -> NDArray[np.float64]:
         """Capacity by pod."""
         return np.array([pod.capacity for pod in self.pods], dtype=np.float64)
+
+    @property
+    def speed(self) -> NDArray[np.float64]:
+        """Records per second by pod: the mean loads are 75 % of what the first members process."""
+        scale: float = self.loads.sum(axis=1).mean() / (0.75 * self.capacity[list(self.changes[0][1])].sum())
+        return self.capacity * scale
+
+    def arrivals(self, num_partitions: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return the records sent in each minute, as a trace of the simulator."""
+        del num_partitions
+        records = np.rint(60 * self.loads).astype(np.int64)
+        return records, records.astype(np.float64)
 
 
 def make_day(seed: int, **fixed: Any) -> Day:
