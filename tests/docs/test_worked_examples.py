@@ -190,7 +190,6 @@ def run_in(root: Path, works: str, *arguments: str) -> None:
         env=environment | {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ},
         capture_output=True,
         text=True,
-        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
