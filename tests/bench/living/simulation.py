@@ -10,8 +10,9 @@ import numpy as np
 
 from assignor_core.group import Group
 from assignor_core.protocol import cooperative_step
+from tests.bench.field.contenders.group import TOPIC
 from tests.bench.field.simulator import Counts, run
-from tests.bench.living.policies import TOPIC, View
+from tests.bench.living.policies import View
 from tests.bench.living.world import DAY_S, MINUTES
 
 if TYPE_CHECKING:
