@@ -16,35 +16,35 @@ import java.util.Map;
 import org.apache.kafka.common.TopicPartition;
 
 /** The journal of this process, as {@code sandbox.workload.journal} writes it: one JSON object a line. */
-final class EventFile {
+public final class EventFile {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private final OutputStream file;
     private final String name;
     private final long pid = ProcessHandle.current().pid();
 
-    EventFile(File path, String name) throws IOException {
+    public EventFile(File path, String name) throws IOException {
         file = new FileOutputStream(path, true);
         this.name = name;
     }
 
-    static double now() {
+    public static double now() {
         // On Linux this clock is the machine's, as Python's monotonic one is.
         return System.nanoTime() / 1e9;
     }
 
-    static List<List<Object>> pairs(Collection<TopicPartition> partitions) {
+    public static List<List<Object>> pairs(Collection<TopicPartition> partitions) {
         List<List<Object>> pairs = new ArrayList<>();
         partitions.forEach(each -> pairs.add(List.of(each.topic(), each.partition())));
         return pairs;
     }
 
-    void write(String event, Map<String, Object> fields) {
+    public void write(String event, Map<String, Object> fields) {
         write(event, now(), fields);
     }
 
     /** Appends an event with one system call, so that a kill leaves whole lines. */
-    synchronized void write(String event, double atS, Map<String, Object> fields) {
+    public synchronized void write(String event, double atS, Map<String, Object> fields) {
         Map<String, Object> line = new HashMap<>(fields);
         line.putAll(Map.of(
                 "at_s", atS, "wall_ms", System.currentTimeMillis(), "event", event, "name", name, "pid", pid));
