@@ -71,6 +71,26 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
+def quick() -> int:
+    """Run all contenders on one small trace, print how long records waited and write nothing."""
+    trace = make_trace(TRACES[0], SEEDS[0], UTILISATION, SIZES["quick"])
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        programs = Programs.build(folder / "programs")
+        block = Block(
+            trace, list(REAL), programs, folder / "block", settings=chosen_settings(), may_be_late=True
+        )
+        try:
+            found = block.run()
+        except RuntimeError as error:
+            sys.stderr.write(f"{error}\n")
+            return 1
+    for name, run_measures in found.items():
+        p50_s, p99_s, unfinished = (run_measures[each] for each in ("p50_s", "p99_s", "unfinished"))
+        sys.stdout.write(f"{name}: p50 {p50_s:.3g} s, p99 {p99_s:.3g} s, {unfinished:.0f} unfinished\n")
+    return 0
+
+
 def _batches(trace: Trace, contenders: Sequence[str], size: int) -> Iterator[list[str]]:
     """Yield contenders without a result that run at once, in a random order that the seed gives."""
     missing = [name for name in contenders if not has_result(trace, name)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.bench.field.broker import command
+from tests.bench.field.broker.contenders import REAL
 from tests.bench.field.broker.producer import VoidError, check_report
 from tests.bench.field.broker.programs import Programs
 
@@ -25,6 +26,7 @@ class FakeBlocks:
         self.settings: dict[str, dict[str, Any]] = {}
 
     def __call__(self, _trace: Any, names: list[str], _programs: Any, folder: Path, **_: Any) -> FakeBlocks:
+        folder.mkdir(exist_ok=True)
         (folder / "journal").touch()
         self.ran.append(names)
         return self
@@ -32,7 +34,10 @@ class FakeBlocks:
     def run(self) -> dict[str, dict[str, Any]]:
         if self.failing & set(self.ran[-1]):
             raise VoidError("late")
-        return {name: {"contender": name, "p99_s": 1.23456} for name in self.ran[-1]}
+        return {
+            name: {"contender": name, "p50_s": 1.0, "p99_s": 1.23456, "unfinished": 0}
+            for name in self.ran[-1]
+        }
 
 
 @pytest.fixture
@@ -106,6 +111,17 @@ def test_a_block_that_fails_leaves_no_result_and_the_others_run(blocks: FakeBloc
     done = {name for names in blocks.ran if "share" not in names for name in names}
     assert written == done
     assert len(done) in (4, 6)
+
+
+def test_the_quick_run_has_all_contenders_and_writes_nothing(
+    blocks: FakeBlocks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.quick() == 0
+    assert blocks.ran == [list(REAL)]
+    assert not (tmp_path / "results").exists()
+    assert "share: p50 1 s, p99 1.23 s, 0 unfinished\n" in capsys.readouterr().out
+    blocks.failing = {"share"}
+    assert command.quick() == 1
 
 
 @pytest.mark.parametrize(
