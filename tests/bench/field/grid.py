@@ -1,11 +1,11 @@
 """Chooses the free settings of contenders: ``python -m tests.bench.field.grid [--only NAME ...]``.
 
 Each setting in turn takes the value of its grid that is best while the others are as chosen before, from the
-first values on. Best is the least mean of ``log10(1 + p99 in seconds)`` over the traces at a utilisation of
-75 % and the tuning seeds, as in the size ``simulation`` but for 40 minutes after the warm-up. Of a scaler,
-only values count with which consumers run at most `MAX_HOURS` times as long as those of the trace, if there
-are some. It writes ``docs/bench/field/grid.json``: the settings in effect, each with its source, and all that
-was tried.
+first values on, until a round changes nothing. Best is the least mean of ``log10(1 + p99 in seconds)`` over
+the traces at a utilisation of 75 % and the tuning seeds, as in the size ``simulation`` but for 40 minutes
+after the warm-up. Of a scaler, only values count with which consumers run at most `MAX_HOURS` times as long
+as those of the trace, if there are some. It writes ``docs/bench/field/grid.json``: the settings in effect,
+each with its source, and all that was tried.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CHOSEN: Final = "chosen from the grid"
 GRID: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
     "evenlag": {
         "load": ("lag", "rate", "mix"),
-        "count_slack": (0, 1, 2, 4),
+        "count_slack": (0, 1, 2, 4, 8, 16),
         "cooldown_s": (600, 300, 120, 60),
         "min_gain": (0.05, 0.1, 0.2),
         "max_moves": (1_000, 12, 6),
@@ -89,6 +89,16 @@ def best_of(tried: Sequence[Mapping[str, Any]], *, is_scaler: bool) -> Mapping[s
     return min(cheap if is_scaler else tried, key=lambda each: each["score"])
 
 
+def _known_or_new(
+    contender: str, settings: dict[str, Any], seeds: tuple[int, ...], tried: list[dict[str, Any]]
+) -> dict[str, Any]:
+    known = next((each for each in tried if each["settings"] == settings), None)
+    if known is None:
+        tried.append(known := evaluate(contender, settings, seeds))
+        sys.stderr.write(f"{contender} {json.dumps(known)}\n")
+    return known
+
+
 def choose(
     contender: str, fixed: Mapping[str, Any], seeds: tuple[int, ...]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -96,16 +106,12 @@ def choose(
     grid = GRID[contender]
     chosen = {**fixed, **{name: values[0] for name, values in grid.items()}}
     tried: list[dict[str, Any]] = []
-    for name, values in grid.items():
-        found = []
-        for value in values:
-            settings = {**chosen, name: value}
-            known = next((each for each in tried if each["settings"] == settings), None)
-            if known is None:
-                tried.append(known := evaluate(contender, settings, seeds))
-                sys.stderr.write(f"{contender} {json.dumps(known)}\n")
-            found.append(known)
-        chosen = dict(best_of(found, is_scaler=contender in _SCALERS)["settings"])
+    before: dict[str, Any] | None = None
+    while chosen != before:
+        before = chosen
+        for name, values in grid.items():
+            found = [_known_or_new(contender, {**chosen, name: value}, seeds, tried) for value in values]
+            chosen = dict(best_of(found, is_scaler=contender in _SCALERS)["settings"])
     return chosen, tried
 
 
