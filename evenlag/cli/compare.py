@@ -59,7 +59,7 @@ def show(
         date | None, option("--from", "DAY", "First day; default: all compared days.", day_type)
     ] = None,
     until: Annotated[date | None, option("--to", "DAY", "Last day.", day_type)] = None,
-    by: Annotated[By, typer.Option("--by", help="The metric to rank by; lower is better.")] = By.P95_TIME_LAG,
+    by: Annotated[By, typer.Option("--by", help="The metric to rank by; lower is better.")] = By.WAITING_P99,
     continuous: Annotated[
         bool,
         typer.Option("--continuous", help="Show periods that were simulated as a whole, by their first day."),
@@ -190,15 +190,20 @@ def run(
 
 # The first ones are left out first on a narrow terminal.
 _OPTIONAL: Final = (
-    "rebalances", "largest", "above bound", "best in", "not drained", "to drain", "moves", "worst",
+    "rebalances", "above bound", "best in", "waiting 50 %", "above 5 s", "not drained", "to drain", "worst",
+    "mean lag", "above 5 min", "moves",
 )  # fmt: skip
 _COLUMNS: Final = (
     Column("policy", lambda row: shown_policy(row["policy"])),
     Column("rank", lambda row: "best" if row["is_best"] else ""),
-    numbers("time lag 95 %", lambda row: _time(row, row["p95_time_lag_ms"])),
+    numbers("waiting 50 %", lambda row: _time(row, row["waiting_p50_ms"])),
+    numbers("95 %", lambda row: _time(row, row["waiting_p95_ms"])),
+    numbers("99 %", lambda row: _time(row, row["waiting_p99_ms"])),
+    numbers("above 5 s", lambda row: percent(row["above_5s"])),
+    numbers("above 30 s", lambda row: percent(row["above_30s"])),
+    numbers("above 5 min", lambda row: percent(row["above_300s"])),
     numbers("worst", lambda row: _time(row, row["max_time_lag_ms"])),
     numbers("mean lag", lambda row: at_least(row["mean_lag_records"], row["unknown_partitions"])),
-    numbers("largest", lambda row: at_least(row["max_lag_records"], row["unknown_partitions"])),
     numbers("to drain", lambda row: _drained(row["drain_time_ms"])),
     numbers("not drained", lambda row: f"{row['not_drained']} of {row['group_days']}"),
     numbers("moves", lambda row: number(row["moves"])),
@@ -230,7 +235,7 @@ def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table
     return shown
 
 
-def _time(row: Mapping[str, Any], milliseconds: float) -> str:
+def _time(row: Mapping[str, Any], milliseconds: float | None) -> str:
     is_bound = row["unknown_ages"] or row["unknown_partitions"]
     return bounded_duration(milliseconds, milliseconds if is_bound else None)
 
@@ -242,10 +247,9 @@ def _drained(milliseconds: float | None) -> str:
 def _measured_cells(row: dict[str, Any]) -> list[str]:
     worst = row["measured_max_time_lag_ms"]
     return [
-        NOTHING,
+        *[NOTHING] * 6,
         bounded_duration(worst, worst if row["unknown_time_lags"] else None),
         at_least(row["measured_mean_lag_records"], row["measured_unknown_share"]),
-        at_least(row["measured_max_lag_records"], row["unknown_lags"]),
         *[NOTHING] * 6,
     ]
 
@@ -272,6 +276,11 @@ def notes(rows: Sequence[dict[str, Any]], left_out: Mapping[str, Any]) -> list[s
         sentences.append(
             f"For {percent(first['unknown_share'])} of the partitions' time no snapshot had known their lag "
             "yet: that time is in no figure of a policy."
+        )
+    if first["unknown_waiting"]:
+        sentences.append(
+            f"Waiting is not known of {first['unknown_waiting']:,} group-days, which an older version "
+            "compared: evenlag compare run adds it."
         )
     if first["unknown_ages"]:
         sentences.append(

@@ -24,7 +24,9 @@ OBSERVED_SHOWN: Final = "as it ran (replayed)"
 MEASURED_SHOWN: Final = "as it ran (measured)"
 _COLUMNS: Final = (
     "day", "group_id", "policy", "settings", "reason", "mean_lag_records", "max_lag_records",
-    "p95_time_lag_ms", "max_time_lag_ms", "drain_time_ms", "moves", "takeover_moves", "rebalances",
+    "max_time_lag_ms", "drain_time_ms", "moves", "takeover_moves", "rebalances", "waiting_p50_ms",
+    "waiting_p95_ms", "waiting_p99_ms", "record_s", "record_s_above_5s", "record_s_above_30s",
+    "record_s_above_300s",
     "num_observed_capacities", "num_assumed_capacities", "median_error", "p95_error", "median_error_records",
     "p95_error_records", "num_error_snapshots", "period_end", "num_unknown_ages", "unknown_share",
     "num_unknown_partitions", "measured_mean_lag_records", "measured_max_lag_records",
@@ -37,7 +39,8 @@ OptimalityGaps: TypeAlias = "dict[tuple[date, str, str], tuple[float, int]]"
 class By(StrEnum):
     """Columns that policies can be ranked by; less is better."""
 
-    P95_TIME_LAG = "p95_time_lag_ms"
+    WAITING_P99 = "waiting_p99_ms"
+    WAITING_P95 = "waiting_p95_ms"
     MEAN_LAG = "mean_lag_records"
     MAX_LAG = "max_lag_records"
     MAX_TIME_LAG = "max_time_lag_ms"
@@ -105,9 +108,10 @@ def sum_up(
     Only group-days that all policies have count, so that all policies are compared on the same data. A
     group-day with a partition whose lag was never known is a lower bound: it counts only if all are.
 
-    The 95th percentile is the mean over group-days, the time to drain their median (None: the median did not
-    drain). ``unknown_*`` is data missing from these numbers, see the table ``replays``; ``measured_*``, of
-    `observed` only, are without the model. A continuous replay covers all days up to the end of its period.
+    Percentiles of waiting are means over group-days, ``above_*`` shares of all their record-time, and the
+    time to drain is the median (None: the median did not drain). ``unknown_*`` is data missing from these
+    numbers, see the table ``replays``; ``measured_*``, of `observed` only, are without the model. A
+    continuous replay covers all days up to the end of its period.
     """
     whole, policies = _counted_cells(replays)
     best_in: dict[str, int] = defaultdict(int)
@@ -157,8 +161,8 @@ def _whole_cells(replays: Sequence[dict[str, Any]]) -> tuple[list[dict[str, dict
 
 
 def _rank(row: dict[str, Any], by: str) -> tuple[float, float, int]:
-    """Sort key: the chosen measure, then mean lag, then moves."""
-    return row[by], row["mean_lag_records"], row["moves"]
+    """Sort key: the chosen measure, unknown ones last, then mean lag, then moves."""
+    return inf if row[by] is None else row[by], row["mean_lag_records"], row["moves"]
 
 
 def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -169,7 +173,6 @@ def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "group_days": len(rows),
         "mean_lag_records": fmean(row["mean_lag_records"] for row in rows),
         "max_lag_records": max(row["max_lag_records"] for row in rows),
-        "p95_time_lag_ms": fmean(row["p95_time_lag_ms"] for row in rows),
         "max_time_lag_ms": max(row["max_time_lag_ms"] for row in rows),
         "drain_time_ms": middle if isfinite(middle) else None,
         "not_drained": drain_ms.count(inf),
@@ -179,7 +182,24 @@ def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "unknown_share": _mean(_known(rows, "unknown_share")),
         "unknown_ages": sum(_known(rows, "num_unknown_ages")),
         "unknown_partitions": sum(_known(rows, "num_unknown_partitions")),
+        **_waiting(rows),
     } | (_measured(rows) if policy == OBSERVED else {})
+
+
+def _waiting(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Waiting on the group-days that have it: those of older versions do not (``unknown_waiting``)."""
+    record_s = sum(_known(rows, "record_s"))
+    above_s = {limit: sum(_known(rows, f"record_s_above_{limit}")) for limit in ("5s", "30s", "300s")}
+    num_known = len(_known(rows, "record_s"))
+    return (
+        {f"waiting_{each}_ms": _mean(_known(rows, f"waiting_{each}_ms")) for each in ("p50", "p95", "p99")}
+        | {"record_s": record_s if num_known else None}
+        | {
+            f"above_{limit}": (above / record_s if record_s else 0.0) if num_known else None
+            for limit, above in above_s.items()
+        }
+        | {"unknown_waiting": len(rows) - num_known}
+    )
 
 
 def _measured(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 
 AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
 MAX_ROWS: Final = 400
-_ABOUT_POLICIES: Final = """<p class="soft">Best is the least time behind at the 95th percentile (over
-several days the mean of the days'), then the least lag on average over time, then the fewest moves.
-<em>As it ran (replayed)</em> is the real assignment in the model, like the candidates; <em>as it ran
-(measured)</em> is what Kafka reported, without the model. <em>Drained in</em>: time from the largest measured
-lag until all records that had arrived by then were processed. <em>Above the bound</em>: how far the lag of
-the most loaded member is above the minimum over all assignments, on average over the snapshots. ≥: a lower
-bound, because some values are unknown.</p>"""
+_ABOUT_POLICIES: Final = """<p class="soft">Best is the least waiting at the 99th percentile of the
+records (over several days the mean of the days'), then the least lag on average over time, then the fewest
+moves. <em>Above 30 s</em>: the share of all waiting that is above 30 s of a record. <em>As it ran
+(replayed)</em> is the real assignment in the model, like the candidates; <em>as it ran (measured)</em> is
+what Kafka reported, without the model. <em>Drained in</em>: time from the largest measured lag until all
+records that had arrived by then were processed. <em>Above the bound</em>: how far the lag of the most loaded
+member is above the minimum over all assignments, on average over the snapshots. ≥: a lower bound, because
+some values are unknown.</p>"""
 _KIND_BY_STATUS: Final[dict[str, str]] = {
     PlanEvent.APPLIED: "good",
     PlanEvent.APPROVED: "good",
@@ -417,7 +418,7 @@ def policies_section(report: Report) -> Html:
     if not report.policies and not report.reasons:
         return note("Nothing was compared on these days. Run: ", COMPARE)
     columns = (
-        "candidate", "time behind, p95#", "worst#", "mean lag#", "largest lag#", "drained in#", "moves#",
+        "candidate", "waiting, p95#", "p99#", "above 30 s#", "worst#", "mean lag#", "drained in#", "moves#",
         "rebalances#", "above the bound#",
     )  # fmt: skip
     days = max((row["group_days"] for row in report.policies), default=0)
@@ -438,13 +439,13 @@ def policies_section(report: Report) -> Html:
 def _policy_cells(row: Mapping[str, Any]) -> Sequence[object]:
     name = shown_policy(row["policy"])
     is_partly_known = row["unknown_partitions"]
+    is_bound = row["unknown_ages"] or is_partly_known
     return (
         Html(f"{text(name)} {badge('best', 'good')}") if row["is_best"] else name,
-        *(
-            _bound(duration(row[column]), row["unknown_ages"] or is_partly_known)
-            for column in ("p95_time_lag_ms", "max_time_lag_ms")
-        ),
-        *(_bound(number(row[column]), is_partly_known) for column in ("mean_lag_records", "max_lag_records")),
+        *(_bound(duration(row[column]), is_bound) for column in ("waiting_p95_ms", "waiting_p99_ms")),
+        percent(row["above_30s"]),
+        _bound(duration(row["max_time_lag_ms"]), is_bound),
+        _bound(number(row["mean_lag_records"]), is_partly_known),
         _drained(row),
         number(row["moves"]),
         number(row["rebalances"]),
@@ -455,10 +456,9 @@ def _policy_cells(row: Mapping[str, Any]) -> Sequence[object]:
 def _measured_cells(row: Mapping[str, Any]) -> Sequence[object]:
     return (
         MEASURED_SHOWN,
-        NOTHING,
+        *[NOTHING] * 3,
         _bound(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
         _bound(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),
-        _bound(number(row["measured_max_lag_records"]), row["unknown_lags"]),
         *[NOTHING] * 4,
     )
 

@@ -431,7 +431,7 @@ def read_policies(scope: Scope) -> Comparison:
     model = model_row(whole)
     return Comparison(
         series=series,
-        results=sum_up(whole, gaps, By.P95_TIME_LAG.value),
+        results=sum_up(whole, gaps, By.WAITING_P99.value),
         model_error=None
         if model is None
         else ModelError(model["median_error"], model["p95_error"], model_error_text(model)),

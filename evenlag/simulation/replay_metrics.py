@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from evenlag.simulation.history import History
 
 
-# Share of the partitions' time in which the time lag is not exceeded.
-_P95: Final = 0.95
-_DUST: Final = 1e-12
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ScenarioMetrics:
     """Metrics of L scenarios; times in ms.
@@ -29,7 +24,6 @@ class ScenarioMetrics:
     lag, max_member_lag, time_lag_ms: [L, S]: of the group, of the most loaded member, and the age of the
         oldest unprocessed record.
     mean_lag: [L] the integral of the group's lag in the model, divided by the length of the period.
-    p95_time_lag_ms: [L], over the partitions' time.
     drain_place, drain_time_ms: Drain times [L] start at the snapshot with the largest measured lag; NaN if
         the period ends before.
     """
@@ -38,7 +32,6 @@ class ScenarioMetrics:
     max_member_lag: Floats
     time_lag_ms: Floats
     mean_lag: Floats
-    p95_time_lag_ms: Floats
     drain_place: int
     drain_time_ms: Floats
 
@@ -76,36 +69,9 @@ def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics
         max_member_lag=by_member.max(axis=2, initial=0.0).T,
         time_lag_ms=age_ms.max(axis=2, initial=0.0).T,
         mean_lag=simulated.lag_records_s.sum(axis=0) / (history.at_s[-1] - history.at_s[0]),
-        p95_time_lag_ms=p95_over_time(age_ms, time_weights_s(history)),
         drain_place=history.most_lag,
         drain_time_ms=np.where(np.isfinite(drain_s), 1000.0 * drain_s, np.nan),
     )
-
-
-def time_weights_s(history: History) -> Floats:
-    """Seconds that each partition counts for in each snapshot: [S, P].
-
-    Half of the interval before it and half of the one after it, each only if the row is simulated at both
-    ends.
-    """
-    begun = history.begun
-    half_s = np.where(begun[:-1] & begun[1:], history.interval_s[:, None] / 2, 0.0)
-    weights = np.zeros(begun.shape)
-    weights[:-1] += half_s
-    weights[1:] += half_s
-    return weights
-
-
-def p95_over_time(age_ms: Floats, weights_s: Floats) -> Floats:
-    """Compute the lowest age that is not exceeded for 95 % of the partitions' time; weights are not all 0."""
-    counts = weights_s > 0
-    weight = weights_s[counts]
-    ages = age_ms.transpose(1, 0, 2)[:, counts]
-    order = np.argsort(ages, axis=1, kind="stable")
-    share = np.cumsum(weight[order], axis=1)
-    # Summed in another order, the total differs by a rounding error.
-    place = (share >= (_P95 - _DUST) * share[:, -1:]).argmax(axis=1)
-    return np.asarray(np.take_along_axis(ages, order, axis=1)[np.arange(len(ages)), place])
 
 
 def time_lags_s(history: History, backlog: Floats) -> Floats:

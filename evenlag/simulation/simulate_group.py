@@ -311,13 +311,13 @@ def _of_scenario(
     measured: ScenarioMetrics, simulated: Simulated, number: int, scenario: Scenario
 ) -> dict[str, Any]:
     lag, drain_ms, counts = measured.lag[number], measured.drain_time_ms[number], scenario.counts
+    waiting = simulated.waiting[number]
     return {
         "lag_records": _whole(lag),
         "max_member_lag_records": _whole(measured.max_member_lag[number]),
         "time_lag_ms": _whole(measured.time_lag_ms[number]),
         "mean_lag_records": float(measured.mean_lag[number]),
         "max_lag_records": round(float(lag.max())),
-        "p95_time_lag_ms": round(float(measured.p95_time_lag_ms[number])),
         "max_time_lag_ms": round(float(measured.time_lag_ms[number].max())),
         "drain_time_ms": None if np.isnan(drain_ms) else round(float(drain_ms)),
         "moves": counts.moves,
@@ -326,6 +326,13 @@ def _of_scenario(
         "forced_rebalances": counts.forced_rebalances,
         "paused_ms": round(1000 * counts.paused_s),
         "processed_records": round(float(simulated.processed[:, number].sum())),
+        "waiting_p50_ms": round(1000 * waiting.p50_s),
+        "waiting_p95_ms": round(1000 * waiting.p95_s),
+        "waiting_p99_ms": round(1000 * waiting.p99_s),
+        "record_s": waiting.record_s,
+        "record_s_above_5s": waiting.record_s_above_5s,
+        "record_s_above_30s": waiting.record_s_above_30s,
+        "record_s_above_300s": waiting.record_s_above_300s,
     }
 
 

@@ -59,7 +59,6 @@ _REPLAY_COLUMNS: Final = (
     Column("time_lag_ms", "ARRAY<BIGINT>", "age of the oldest record not yet processed"),
     Column("mean_lag_records", "DOUBLE", "time-weighted mean"),
     Column("max_lag_records", "BIGINT", "largest at a snapshot"),
-    Column("p95_time_lag_ms", "BIGINT", "not exceeded for 95 % of the partitions' time"),
     Column("max_time_lag_ms", "BIGINT", "largest of a partition at a snapshot"),
     Column("drain_from", "TIMESTAMP", "time of the largest observed lag"),
     Column("drain_time_ms", "BIGINT", "from then until it was processed; null: not in the period"),
@@ -93,6 +92,13 @@ _REPLAY_COLUMNS: Final = (
     Column("num_unknown_time_lags", "INT", "observed only: lags without a time lag"),
     Column("num_error_snapshots", "INT", "observed only: snapshots with lag; null: all"),
     Column("num_unknown_partitions", "INT", "partitions whose lag is never known, in no figure"),
+    Column("waiting_p50_ms", "BIGINT", "half of the records wait no longer until they are processed"),
+    Column("waiting_p95_ms", "BIGINT", "95 % of the records wait no longer"),
+    Column("waiting_p99_ms", "BIGINT", "99 % of the records wait no longer"),
+    Column("record_s", "DOUBLE", "waiting of all records, in record-seconds"),
+    Column("record_s_above_5s", "DOUBLE", "of this, what is above 5 s of each record"),
+    Column("record_s_above_30s", "DOUBLE", "what is above 30 s"),
+    Column("record_s_above_300s", "DOUBLE", "what is above 300 s"),
 )
 
 REPLAYS: Final = table(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.command import Evenlag
 
 DAY = date(2026, 3, 1)
-BY = "p95_time_lag_ms"
+BY = "waiting_p99_ms"
 MEASURED = {
     "measured_mean_lag_records": 900.5,
     "measured_max_lag_records": 58_743,
@@ -38,7 +38,13 @@ def replay(group: str, policy: str, **more: Any) -> dict[str, Any]:
             "period_end": datetime(2026, 3, 1, 23, 55, tzinfo=UTC),
             "mean_lag_records": 100.0,
             "max_lag_records": 50_463,
-            "p95_time_lag_ms": 1_000,
+            "waiting_p50_ms": 0,
+            "waiting_p95_ms": 500,
+            "waiting_p99_ms": 1_000,
+            "record_s": 50.0,
+            "record_s_above_5s": 10.0,
+            "record_s_above_30s": 5.0,
+            "record_s_above_300s": 0.0,
             "max_time_lag_ms": 2_000,
             "drain_time_ms": 10_000,
             "moves": 4,
@@ -87,7 +93,7 @@ def test_policies_that_come_to_the_same_are_best_alike() -> None:
 
 def test_a_group_whose_lag_is_not_known_is_in_no_figure_and_is_named() -> None:
     unknown = {"reason": "no snapshot before the last one knows the lag of a partition"}
-    numbers = dict.fromkeys(("mean_lag_records", "p95_time_lag_ms", "drain_time_ms"))
+    numbers = dict.fromkeys(("mean_lag_records", "waiting_p99_ms", "drain_time_ms"))
     rows = [replay("known", policy) for policy in ("observed", "range")]
     rows += [replay("hidden", policy, **(unknown | numbers)) for policy in ("observed", "range")]
     found = summed(rows, {(DAY, "known", "range"): (0.5, 2), (DAY, "hidden", "range"): (0.0, 2)})
@@ -99,6 +105,33 @@ def test_a_group_whose_lag_is_not_known_is_in_no_figure_and_is_named() -> None:
         ("hidden", "range"),
     ]
     assert "Left out: 1" in notes(list(found.values()), count_left_out(rows))[0]
+
+
+def test_shares_of_waiting_are_of_the_record_time_of_all_group_days() -> None:
+    long = {
+        "record_s": 150.0,
+        "record_s_above_5s": 150.0,
+        "record_s_above_30s": 15.0,
+        "waiting_p99_ms": 9_000,
+    }
+    row = summed([replay("g", "range"), replay("h", "range", **long)])["range"]
+    assert (row["above_5s"], row["above_30s"], row["above_300s"]) == (0.8, 0.1, 0.0)
+    assert (row["waiting_p50_ms"], row["waiting_p99_ms"], row["record_s"]) == (0, 5_000, 200)
+    idle = dict.fromkeys(("record_s", "record_s_above_5s", "record_s_above_30s"), 0.0)
+    assert summed([replay("g", "range", **idle)])["range"]["above_5s"] == 0.0
+
+
+def test_days_of_an_older_version_have_no_waiting_and_rank_by_mean_lag() -> None:
+    names = ("waiting_p50_ms", "waiting_p95_ms", "waiting_p99_ms", "record_s")
+    older = dict.fromkeys((*names, "record_s_above_5s", "record_s_above_30s", "record_s_above_300s"))
+    rows = [replay("g", "range", **older), replay("g", "observed", **older, mean_lag_records=99.0)]
+    found = sum_up(rows, {}, BY)
+    assert [(row["policy"], row["is_best"]) for row in found] == [("observed", True), ("range", False)]
+    assert [found[0][name] for name in (*names, "above_5s", "unknown_waiting")] == [*[None] * 5, 1]
+    assert "Waiting is not known of 1 group-days" in notes(found, count_left_out(rows))[0]
+    # Beside a newer day they are in no mean of waiting.
+    both = [replay("h", policy) for policy in ("range", "observed")]
+    assert summed(rows + both)["range"]["waiting_p99_ms"] == 1_000
 
 
 def test_a_period_in_one_go_has_the_distances_of_all_its_days() -> None:
@@ -128,8 +161,8 @@ def test_what_was_measured_is_a_row_of_its_own(capsys: pytest.CaptureFixture[str
         name: next(line for line in lines if f" {name} " in line)
         for name in ("as it ran (replayed)", "as it ran (measured)")
     }
-    assert "50,463" in shown["as it ran (replayed)"]
-    assert "≥ 58,743" in shown["as it ran (measured)"]
+    assert "1 s │" in shown["as it ran (replayed)"]
+    assert "≥ 900" in shown["as it ran (measured)"]
     assert "44 s" in shown["as it ran (measured)"]
     assert "≥ 44 s" not in shown["as it ran (measured)"]
     (policy,) = (line for line in lines if "[red]range" in line)

@@ -13,20 +13,25 @@ from hypothesis import strategies as st
 
 from evenlag.policy.settings import Pauses
 from evenlag.simulation.fluid_model import simulate
-from evenlag.simulation.replay_metrics import measure_scenarios, p95_over_time, time_lags_s, time_weights_s
+from evenlag.simulation.replay_metrics import measure_scenarios, time_lags_s
 from evenlag.simulation.scenarios import ObservedScenario
 from tests.support.lakes.replay_histories import history_of, snapshot
 
 if TYPE_CHECKING:
+    from evenlag.simulation.fluid_model import Simulated
     from evenlag.simulation.history import History
     from evenlag.simulation.replay_metrics import ScenarioMetrics
 
 AT_S = (0.0, 15.0, 136.0)
 
 
-def measured(history: History, capacity: list[float], pauses: Pauses | None = None) -> ScenarioMetrics:
+def simulated(history: History, capacity: list[float], pauses: Pauses | None = None) -> Simulated:
     scenario = ObservedScenario(history, pauses or Pauses(eager_s=0, moved_s=0, stall_s=0))
-    return measure_scenarios(history, simulate(history, [scenario], np.array(capacity)))
+    return simulate(history, [scenario], np.array(capacity))
+
+
+def measured(history: History, capacity: list[float], pauses: Pauses | None = None) -> ScenarioMetrics:
+    return measure_scenarios(history, simulated(history, capacity, pauses))
 
 
 def one_partition(
@@ -52,22 +57,23 @@ def test_mean_lag_is_over_time_and_the_drain_time_is_the_moment_within_the_inter
     assert figures.drain_time_ms[0] == pytest.approx(22_500.0)
 
 
+def test_records_wait_until_those_before_them_are_processed() -> None:
+    """The same: a record of second t waits 1.5 t, and after 15 s 22.5 - 0.75 (t - 15), until 45 s."""
+    (waiting,) = simulated(one_partition([0.0, 1500.0, 2710.0], [0.0, 900.0, 0.0]), [40.0]).waiting
+    # 80 records for each second of waiting up to 22.5 s, and 910 that do not wait.
+    assert (waiting.num_records, waiting.worst_s) == pytest.approx((2_710, 22.5))
+    shares = [22.5 - share * 2_710 / 80 for share in (0.5, 0.05, 0.01)]
+    assert (waiting.p50_s, waiting.p95_s, waiting.p99_s) == pytest.approx(shares, abs=1e-4)
+    above = [80 * (22.5 - limit) ** 2 / 2 for limit in (0.0, 5.0)]
+    assert (waiting.record_s, waiting.record_s_above_5s) == pytest.approx(above)
+    assert waiting.record_s_above_30s == waiting.record_s_above_300s == 0
+
+
 def test_a_drain_that_goes_over_several_intervals_counts_all_of_them() -> None:
     """600 at first and nothing more: 150 in 15 s, the other 450 in 45 s."""
     figures = measured(one_partition([600.0] * 3, [600.0, 450.0, 0.0]), [10.0])
     assert figures.drain_time_ms[0] == pytest.approx(60_000.0)
     assert np.isnan(measured(one_partition([600.0] * 3, [600.0, 599.0, 590.0]), [4.0]).drain_time_ms[0])
-
-
-def test_a_time_lag_counts_for_the_time_that_it_was_there() -> None:
-    history = history_of(
-        [[0.0]] * 4, [[5.0]] * 4, [["a"]] * 4, [snapshot("a")] * 4, at_s=[0.0, 1.0, 2.0, 100.0]
-    )
-    weights = time_weights_s(history)
-    assert weights[:, 0].tolist() == pytest.approx([0.5, 1.0, 49.5, 49.0])
-    short, long = np.array([60.0, 60.0, 0.0, 0.0]), np.array([0.0, 0.0, 7.0, 8.0])
-    ages = np.stack([short, long], axis=1)[:, :, None]
-    assert p95_over_time(ages, weights).tolist() == [0.0, 8.0]
 
 
 def test_no_record_is_taken_to_be_older_than_what_was_measured() -> None:
@@ -213,18 +219,6 @@ class Steps:
                 left += gives
         return left
 
-    def p95_s(self) -> float:
-        """The least age that is not exceeded for 95 % of the time, counted one by one."""
-        gaps = [0.0, *self.case.gaps_s, 0.0]
-        held = sorted(
-            (age, (gaps[place] + gaps[place + 1]) / 2) for place, ages in enumerate(self.ages) for age in ages
-        )
-        needed = 0.95 * sum(weight for _, weight in held)
-        while held and needed > 1e-9:
-            age, weight = held.pop(0)
-            needed -= weight
-        return age
-
 
 @settings(max_examples=40, deadline=None)
 @given(cases())
@@ -240,7 +234,6 @@ def test_all_figures_are_what_many_small_steps_come_to(case: Case) -> None:
     assert figures.mean_lag[0] == pytest.approx(steps.records_s / period_s, abs=allowed)
     oldest = [max(ages) for ages in steps.ages]
     assert figures.time_lag_ms[0] / 1000 == pytest.approx(oldest, abs=0.5)
-    assert figures.p95_time_lag_ms[0] / 1000 == pytest.approx(steps.p95_s(), abs=0.5)
     drained_s = figures.drain_time_ms[0] / 1000
     if np.isfinite(steps.drained_s):
         assert drained_s == pytest.approx(steps.drained_s, abs=0.3)

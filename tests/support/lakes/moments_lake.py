@@ -186,7 +186,7 @@ def write_compared(lake: Lake) -> None:
                 "max_member_lag_records": [600] * len(slots),
                 "mean_lag_records": 1000.0,
                 "max_lag_records": 1000,
-                "p95_time_lag_ms": 5000,
+                "waiting_p99_ms": 5000,
                 "max_time_lag_ms": 6000,
                 "moves": 0,
                 "takeover_moves": 0,

@@ -20,7 +20,14 @@ COMMAND: Final = "compare"
 OBSERVED: Final = "observed"
 OBSERVED_SHOWN: Final = "as it ran (replayed)"
 MEASURED_SHOWN: Final = "as it ran (measured)"
-BY: Final = ("p95_time_lag_ms", "mean_lag_records", "max_lag_records", "max_time_lag_ms", "moves")
+BY: Final = (
+    "waiting_p99_ms",
+    "waiting_p95_ms",
+    "mean_lag_records",
+    "max_lag_records",
+    "max_time_lag_ms",
+    "moves",
+)
 
 
 def check_compare(session: Session) -> None:
@@ -128,7 +135,8 @@ def _of(cell: Sequence[Row], policy: str) -> Row:
 
 
 def _rank(row: Row, measure: str) -> tuple[Any, ...]:
-    return (row[measure], row["mean_lag_records"], row["moves"])
+    value = row.get(measure)
+    return (value is None, value, row["mean_lag_records"], row["moves"])
 
 
 def _summed(rows: Sequence[Row]) -> Row:
@@ -142,7 +150,6 @@ def _summed(rows: Sequence[Row]) -> Row:
         "group_days": len(rows),
         "mean_lag_records": fmean(row["mean_lag_records"] for row in rows),
         "max_lag_records": max(row["max_lag_records"] for row in rows),
-        "p95_time_lag_ms": fmean(row["p95_time_lag_ms"] for row in rows),
         "max_time_lag_ms": max(row["max_time_lag_ms"] for row in rows),
         "drain_time_ms": middle,
         "not_drained": undrained,
@@ -150,7 +157,25 @@ def _summed(rows: Sequence[Row]) -> Row:
         "unknown_share": _mean(rows, "unknown_share"),
         "unknown_ages": sum(_known(rows, "num_unknown_ages")),
         "unknown_partitions": sum(map(_unknown_partitions, rows)),
+        **_waiting(rows),
         **(_measured(rows) if rows[0]["policy"] == OBSERVED else {}),
+    }
+
+
+def _waiting(rows: Sequence[Row]) -> Row:
+    """Waiting on the days that have it; a lake of an older version has none."""
+    known = [row for row in rows if row.get("record_s") is not None]
+    total = sum(row["record_s"] for row in known) if known else None
+
+    def share(limit: str) -> float | None:
+        above = sum(row[f"record_s_above_{limit}"] for row in known)
+        return None if total is None else above / total if total else 0.0
+
+    return {
+        **{name: _mean(known, name) for name in ("waiting_p50_ms", "waiting_p95_ms", "waiting_p99_ms")},
+        "record_s": total,
+        **{f"above_{limit}": share(limit) for limit in ("5s", "30s", "300s")},
+        "unknown_waiting": len(rows) - len(known),
     }
 
 
@@ -230,10 +255,13 @@ def _cells(row: Row) -> list[str]:
     return [
         OBSERVED_SHOWN if row["policy"] == OBSERVED else row["policy"],
         "best" if row["is_best"] else "",
-        bound + duration(row["p95_time_lag_ms"]),
+        *(
+            duration(row[name]) if row[name] is None else bound + duration(row[name])
+            for name in ("waiting_p50_ms", "waiting_p95_ms", "waiting_p99_ms")
+        ),
+        *(percent(row[f"above_{limit}"]) for limit in ("5s", "30s", "300s")),
         bound + duration(row["max_time_lag_ms"]),
         lag + number(row["mean_lag_records"]),
-        lag + number(row["max_lag_records"]),
         "not drained" if row["drain_time_ms"] is None else duration(row["drain_time_ms"]),
         f"{row['not_drained']} of {row['group_days']}",
         number(row["moves"]),
@@ -250,9 +278,8 @@ def _measured_cells(row: Row) -> list[str]:
     return [
         MEASURED_SHOWN,
         "",
-        UNKNOWN,
+        *[UNKNOWN] * 6,
         tail(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
         tail(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),
-        tail(number(row["measured_max_lag_records"]), row["unknown_lags"]),
         *[UNKNOWN] * 6,
     ]
