@@ -2,6 +2,10 @@
 
 All consumers have their client's defaults but for what `_JAVA` and `_LIBRDKAFKA` say. A poll of at most
 50 records is less than a second of work, so that no contender's rebalances wait long for a batch.
+
+The coordinator of a share group (Kafka 4.3, `group.share.assignors`: `simple` is the only one) gives a
+partition to several members only where there are more members than partitions: with fewer, members do not
+help each other.
 """
 
 from __future__ import annotations
