@@ -57,11 +57,10 @@ COURSES: Final = ("cooperative-sticky", "kip-169", OURS, "oracle")
 
 
 def draw_all(tables: Tables, courses: Mapping[str, Floats], folder: Path) -> None:
-    """Draw the three pictures; the third if there are courses."""
+    """Draw the three pictures, from the traces that have results."""
     draw_waiting(tables, folder / "waiting.svg")
     draw_consumers(tables, folder / "consumers.svg")
-    if courses:
-        draw_courses(courses, folder / "course.svg")
+    draw_courses(courses, folder / "course.svg")
 
 
 def draw_waiting(tables: Tables, path: Path) -> None:

@@ -57,7 +57,7 @@ def test_evenlag_is_ranked_among_those_it_competes_with(tmp_path: Path) -> None:
 
 def test_a_run_on_the_broker_stands_beside_its_simulation(tmp_path: Path) -> None:
     real = file_of(tmp_path, "broker", "broker", {"evenlag": 2.0, "uniform": 20.0, "share": 1.0})
-    model = file_of(tmp_path, "simulation", "broker", {"evenlag": 2.2, "uniform": 24.0})
+    model = file_of(tmp_path, "simulation", "broker", {"evenlag-watch": 2.2, "uniform": 24.0})
     rows = {row[1]: row for row in table("broker", real, model)}
     assert list(rows) == ["`evenlag`", "`uniform`", "`share`"]
     assert [row[-1] for row in rows.values()] == ["yes", "no", ""]
