@@ -88,7 +88,7 @@ def draw_waiting(tables: Tables, path: Path) -> None:
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     _seconds_axis(axes, "x")
-    axes.set_xlabel("99th percentile of waiting (median of the seeds, 95 % interval)", fontsize=_FONT)
+    axes.set_xlabel("99th percentile of waiting (median of the seeds, and its interval)", fontsize=_FONT)
     figure.legend(
         loc="upper left", bbox_to_anchor=(0.01, 0.995), ncols=3, fontsize=_FONT, frameon=False,
         handletextpad=0.2, columnspacing=1.0,
@@ -100,7 +100,9 @@ def draw_waiting(tables: Tables, path: Path) -> None:
 def draw_consumers(tables: Tables, path: Path, *, trace: str = "walks") -> None:
     """Draw the 99th percentile of waiting against consumer-hours, as multiples of the trace's own."""
     table = tables[*SIMULATION, trace, JUDGED]
-    hours = {name: table.interval(name, "consumer_hours").value for name in table.file.runs}
+    hours = {
+        name: table.interval(name, "consumer_hours").value for name in table.file.runs if name != "bound"
+    }
     base = hours[OURS]
     figure, axes = _figure(5.2)
     points = {}
@@ -112,6 +114,8 @@ def draw_consumers(tables: Tables, path: Path, *, trace: str = "walks") -> None:
         axes.plot(many, value, style.marker, color=style.color, ms=9 if name == OURS else 6, mew=1.6)
         points[name] = (many, value)
     _seconds_axis(axes, "y")
+    # Room for the names above the highest point.
+    axes.set_ylim(top=20 * max(value for _, value in points.values()))
     axes.set_xlim(
         min(many for many, _ in points.values()) - 0.08, max(many for many, _ in points.values()) + 0.45
     )
@@ -177,16 +181,19 @@ def _seconds_axis(axes: Any, which: str) -> None:
 
 
 def _label_points(figure: Any, axes: Any, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write the names right of the points; names of one column are pushed apart, with a line to the point."""
+    """Write the names right of the points; names that overlap are pushed apart, with a line to the point."""
     figure.canvas.draw()
     pixels = {name: axes.transData.transform(point) for name, point in points.items()}
     step = 1.25 * _FONT * figure.dpi / 72
-    free_at: dict[int, float] = {}
+    placed: list[tuple[float, float, float]] = []
     for name in sorted(pixels, key=lambda name: float(pixels[name][1])):
-        across, up = map(float, pixels[name])
-        column = round(across / (2 * step))
-        up_to = max(up, free_at.get(column, -np.inf))
-        free_at[column] = up_to + step
+        across, up_to = map(float, pixels[name])
+        first, last = across + 1.4 * step, across + (1.4 + 0.55 * len(name)) * step
+        for begin, end, up in placed:
+            if begin < last and first < end and up_to < up + step:
+                up_to = up + step
+        placed.append((first, last, up_to))
+        placed.sort(key=lambda place: place[2])
         at = axes.transData.inverted().transform((across + 1.4 * step, up_to))
         axes.annotate(
             name, points[name], at, fontsize=_FONT, va="center", annotation_clip=False,
