@@ -165,13 +165,16 @@ def test_decoding_many_ranges_costs_memory_in_proportion_to_their_bytes() -> Non
     value = make_value(make_payload(assignment={"m:a": {TOPIC: numbers}}))
     # What is loaded and cached by the first call is not the record's.
     decode_hint(value, group_id="orders")
-    gc.collect()
-    tracemalloc.start()
-    hint = decode_hint(value, group_id="orders")
-    kept, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert kept < 6 * len(value)
-    assert peak < 20 * len(value)
+    measured = []
+    for _ in range(3):
+        gc.collect()
+        tracemalloc.start()
+        hint = decode_hint(value, group_id="orders")
+        measured.append(tracemalloc.get_traced_memory())
+        tracemalloc.stop()
+    # Threads of other tests allocate meanwhile: the least is the record's.
+    assert min(kept for kept, _ in measured) < 6 * len(value)
+    assert min(peak for _, peak in measured) < 20 * len(value)
     assert hint.payload.assignment["m:a"][TOPIC] == numbers
 
 
