@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from evenlag.simulation.history import ROUNDING_RECORDS
 from evenlag.simulation.replay_waiting import ReplayWaits
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 # A billionth of a record or of a second is a rounding error.
 _DUST: Final = 1e-9
-# Sums of processed and of arrived records are compared: a smaller difference is a rounding error.
-ROUNDING_RECORDS: Final = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)

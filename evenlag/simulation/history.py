@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
 
+# Sums of processed and of arrived records are compared: a smaller difference is a rounding error.
+ROUNDING_RECORDS: Final = 1e-4
+
 
 @dataclass(frozen=True, slots=True)
 class SnapshotMembers:

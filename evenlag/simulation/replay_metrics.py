@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evenlag.simulation.fluid_model import ROUNDING_RECORDS
-from evenlag.simulation.history import BUSY_BACKLOG_S, arrival_curves, first_lags, sum_by_member
+from evenlag.simulation.history import (
+    BUSY_BACKLOG_S,
+    ROUNDING_RECORDS,
+    arrival_curves,
+    first_lags,
+    sum_by_member,
+)
 from evenlag.simulation.waiting import SentCurves
 
 if TYPE_CHECKING:

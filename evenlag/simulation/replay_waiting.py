@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.simulation.history import arrival_curves
+from evenlag.simulation.history import ROUNDING_RECORDS, arrival_curves
 from evenlag.simulation.waiting import SentCurves, Waiting, Waits, measure_waiting
 
 if TYPE_CHECKING:
     from evenlag.lag.arrays import Bools, Floats, Int64s
     from evenlag.simulation.history import History
 
-_ROUNDING_RECORDS: Final = 1e-4
 _MOST_PARTS: Final = 2_000_000
 _BINS: Final = 4_096
 
@@ -47,20 +46,20 @@ class ReplayWaits:
         lasts_s = until_s - since_s
         middle = 2 * area / lasts_s - (before + after) / 2
         bends_s = np.full(before.shape, lasts_s / 2)
-        np.divide(2 * area, before + after, out=bends_s, where=middle < -_ROUNDING_RECORDS)
+        np.divide(2 * area, before + after, out=bends_s, where=middle < -ROUNDING_RECORDS)
         bends_s, middle = bends_s.clip(max=lasts_s), middle.clip(min=0.0)
         rate = (self._sent[place + 1] - self._sent[place]) / (self._at_s[place + 1] - self._at_s[place])
         sent = self._sent[place] + rate * since_s
         started = np.stack([sent - before, sent + rate * bends_s - middle, sent + rate * lasts_s - after])
         started[1] = started[1].clip(started[0], started[2])
         at_s = self._at_s[place] + since_s + np.stack([0 * bends_s, bends_s, np.full(bends_s.shape, lasts_s)])
-        is_late = np.maximum(np.maximum(before, after), middle) > _ROUNDING_RECORDS
+        is_late = np.maximum(np.maximum(before, after), middle) > ROUNDING_RECORDS
         for part in (slice(0, 2), slice(1, 3)):
             self._add(is_late, started[part], at_s[part])
 
     def end(self, place: int, goes: Bools, backlog: Floats) -> None:
         """Let what is left in the rows that go at a snapshot be started then."""
-        is_late = goes & (backlog > _ROUNDING_RECORDS)
+        is_late = goes & (backlog > ROUNDING_RECORDS)
         sent = np.broadcast_to(self._sent[place], backlog.shape)
         self._add(is_late, np.stack([sent - backlog, sent]), np.full((2, *backlog.shape), self._at_s[place]))
 
