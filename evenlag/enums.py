@@ -89,6 +89,15 @@ class MaintenanceStep(StrEnum):
     CHECK = "check"
 
 
+class ForecastModel(StrEnum):
+    """How the records that arrive at a group's partitions are forecast."""
+
+    LAST_RATE = "last_rate"
+    SMOOTHED_RATE = "smoothed_rate"
+    SAME_HOUR_YESTERDAY = "same_hour_yesterday"
+    SAME_HOUR_LAST_WEEK = "same_hour_last_week"
+
+
 class LagStatus(StrEnum):
     """Qualifies the lag of one partition in the ``lag`` table."""
 
