@@ -254,8 +254,7 @@ class _NearSearch:
         cost = (owner == givers).astype(np.int64) - (owner == takers)
         nearer = load * (self._racks.far(rows, takers).astype(np.int64) - self._racks.far(rows, givers))
         nearer += cost * _PRICE_OF_A_MOVE * self._scale
-        above = self._above(self._loads[givers] - load, givers) - self._above(self._loads[givers], givers)
-        above += self._above(self._loads[takers] + load, takers) - self._above(self._loads[takers], takers)
+        above = self._rise(self._loads[givers], self._loads[takers], givers, takers, load)
         value = nearer + price * above
         first = np.argsort(value, kind="stable")[:_FIRST]
         budget = self._most_moves - self._moves()
@@ -282,6 +281,17 @@ class _NearSearch:
         giver, taker, shift = givers[first][:, None], takers[first][:, None], load[first][:, None]
         of_givers = self._loads[givers] + shift * ((givers == taker) * 1.0 - (givers == giver))
         of_takers = self._loads[takers] + shift * ((takers == taker) * 1.0 - (takers == giver))
+        return self._rise(of_givers, of_takers, givers, takers, load)
+
+    def _rise(
+        self,
+        of_givers: NDArray[np.float64],
+        of_takers: NDArray[np.float64],
+        givers: NDArray[np.int64],
+        takers: NDArray[np.int64],
+        load: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """What changes add to the load above the largest, from these loads of givers and takers."""
         result = self._above(of_givers - load, givers) - self._above(of_givers, givers)
         result += self._above(of_takers + load, takers) - self._above(of_takers, takers)
         return result

@@ -98,6 +98,8 @@ class Airflow:
             "CORE__LOAD_EXAMPLES": "False",
             "CORE__DAGS_FOLDER": str(_REPOSITORY / "dags"),
             "CORE__PARALLELISM": "4",
+            # The imports of a busy machine take longer than the default of half a minute.
+            "CORE__DAGBAG_IMPORT_TIMEOUT": "300",
             "CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{_USER}:admin",
             "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.directory / "passwords.json"),

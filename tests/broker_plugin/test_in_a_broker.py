@@ -81,7 +81,7 @@ class Scene:
         """Make the coordinator ask."""
         ask_coordinator({"bootstrap.servers": self.cluster.bootstrap_servers}, self.cluster.group_id, HINTS)
 
-    def ask_until(self, condition: Callable[[], bool], what: str) -> None:
+    def ask_until(self, condition: Callable[[], bool], what: str | Callable[[], str]) -> None:
         """Make the coordinator ask until something is so: after its start it may not know the hint yet."""
         asked_at = -math.inf
 
@@ -108,7 +108,12 @@ class Scene:
 
     def settle(self, wanted: Mapping[str, Sequence[int]]) -> None:
         """Ask until the processes hold what is wanted."""
-        self.ask_until(lambda: self.fleet.has(wanted), f"{wanted} is not held")
+        self.ask_until(
+            lambda: self.fleet.has(wanted),
+            lambda: (
+                f"{wanted} is not held: {self.fleet.held()} of {self.fleet.members()}; {self.node.figures()}"
+            ),
+        )
 
     def follow(self, plan: Mapping[str, Sequence[int]], *, key: bytes | None = None, **changes: Any) -> None:
         """Publish a plan and have it followed."""

@@ -92,6 +92,7 @@ def test_airflow_tells_what_each_task_reads_and_writes(way: str, tmp_path: Path,
         "EVENLAG_SPARK_PYTHON": str(programs / "python"),
         "AIRFLOW_HOME": str(tmp_path / "home"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
         "AIRFLOW__CORE__DAGS_FOLDER": str(REPOSITORY / "dags"),
         "AIRFLOW__OPENLINEAGE__NAMESPACE": "evenlag-test",
         "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(

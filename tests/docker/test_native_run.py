@@ -42,6 +42,7 @@ EXTRA = {
     "EVENLAG_CLUSTER__MAIN__SCHEDULE": "0 0 1 1 *",
     # Nobody changes the DAG files: parsed every 30 s, they would take half a core.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+    "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
 }
 
 # A task of the DAG, without a scheduler: the connection is in its environment.

@@ -247,7 +247,7 @@ class Runner:
             "bootstrap_servers": cluster.bootstrap_servers,
             "heartbeat_interval_ms": _HEARTBEAT_MS,
             # A thread that gets no turn for seconds on a busy machine is no dead member.
-            "session_timeout_ms": 20_000,
+            "session_timeout_ms": 60_000,
             "auto_offset_reset": "earliest",
             "auto_commit_interval_ms": 200,
             "allow_auto_create_topics": False,

@@ -28,6 +28,7 @@ def main() -> int:
     os.environ |= {
         "AIRFLOW_HOME": str(folder),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
         "EVENLAG_CONFIG": str(policy),
     }
     try:

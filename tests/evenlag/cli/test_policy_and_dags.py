@@ -102,7 +102,7 @@ def test_the_installed_dag_files_import_by_a_name_of_their_own(evenlag: Evenlag,
         [sys.executable, "-c", code],
         env=os.environ
         | {"AIRFLOW_HOME": str(tmp_path / "home"), "EVENLAG_CONFIG": str(tmp_path / "evenlag.yaml"),
-           "AIRFLOW__CORE__LOAD_EXAMPLES": "False"},
+           "AIRFLOW__CORE__LOAD_EXAMPLES": "False", "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300"},
         capture_output=True, text=True, check=True, cwd=tmp_path,
     )  # fmt: skip
     made = ["assignment_audit", "lag_rebalance__orders", "plan_approval", "table_maintenance"]

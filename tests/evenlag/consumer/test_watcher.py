@@ -146,15 +146,26 @@ def test_a_watcher_takes_hint_and_loads_from_the_groups_partition_and_the_last_o
         watcher.stop()
 
 
-def threads_of_readers() -> int:
-    return sum(thread.name.startswith(("evenlag-", "kafka-io-evenlag-")) for thread in threading.enumerate())
+class ReaderThreads:
+    """Counts threads of readers, without those that still end from before."""
+
+    def __init__(self) -> None:
+        self._before = frozenset(threading.enumerate())
+
+    def count(self) -> int:
+        started = set(threading.enumerate()) - self._before
+        return sum(thread.name.startswith(("evenlag-", "kafka-io-evenlag-")) for thread in started)
+
+    def wait_for(self, count: int) -> None:
+        """Wait until there are so many: the thread of a reader's client ends a little later."""
+        wait_until(lambda: self.count() == count, what=lambda: f"{self.count()} threads")
 
 
 def test_watchers_share_one_thread_and_one_reading_and_a_fault_stays_with_its_group(
     broker: Broker, unique: Callable[[str], str]
 ) -> None:
     """Groups of all partitions, come while the first one is read and later; two are broken."""
-    config = {"bootstrap_servers": broker.bootstrap_servers}
+    config, threads = {"bootstrap_servers": broker.bootstrap_servers}, ReaderThreads()
     hints, groups = unique("hints"), [unique("group") for _ in range(12)]
     with Cluster(broker, group_id=groups[0], topics={unique("orders"): 2}, hint_topic=hints) as cluster:
         topic = next(iter(cluster.topics))
@@ -177,14 +188,14 @@ def test_watchers_share_one_thread_and_one_reading_and_a_fault_stays_with_its_gr
         for watcher in watchers[:9]:
             watcher.start()
         try:
-            assert threads_of_readers() <= 2, "the reader's, and one of its client that ends"
+            assert threads.count() <= 2, "the reader's, and one of its client that ends"
             wait_until(lambda: all(not w.cache.view.is_cold for w in watchers[:9] if w is not broken))
             for watcher in watchers[9:]:
                 watcher.start()
             wait_until(lambda: sequences() == [*range(1, 13), 4])
             publish()
             wait_until(lambda: sequences() == [*range(13, 25), 16])
-            assert threads_of_readers() == 1
+            threads.wait_for(1)
             assert {w.cache.counts[Reason.RECEIVED] for w in watchers} == {2}
             watchers[0].stop()
             publish()
@@ -193,7 +204,7 @@ def test_watchers_share_one_thread_and_one_reading_and_a_fault_stays_with_its_gr
         finally:
             for watcher in watchers:
                 watcher.stop()
-        assert threads_of_readers() == 0
+        threads.wait_for(0)
 
 
 def raise_error() -> None:
@@ -203,7 +214,7 @@ def raise_error() -> None:
 def test_watchers_of_other_settings_do_not_share_and_a_forked_process_reads_by_itself(
     cluster: Cluster, topic: str
 ) -> None:
-    config = {"bootstrap_servers": cluster.bootstrap_servers}
+    config, threads = {"bootstrap_servers": cluster.bootstrap_servers}, ReaderThreads()
     made = [
         HintWatcher(HintCache(cluster.group_id), {**config, **more}, topic=cluster.hint_topic)
         for more in ({}, {"sasl_plain_username": "other"}, {})
@@ -212,13 +223,18 @@ def test_watchers_of_other_settings_do_not_share_and_a_forked_process_reads_by_i
         watcher.start()
     try:
         wait_until(lambda: all(not watcher.cache.view.is_cold for watcher in made[:2]))
-        assert threads_of_readers() == 2
+        threads.wait_for(2)
         child = os.fork()
         if child == 0:
-            made[0].stop()
-            made[2].start()
-            wait_until(lambda: not made[2].cache.view.is_cold)
-            os._exit(0 if threads_of_readers() == 1 else 1)
+            code = 1
+            try:
+                made[0].stop()
+                made[2].start()
+                wait_until(lambda: not made[2].cache.view.is_cold)
+                threads.wait_for(1)
+                code = 0
+            finally:
+                os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         cluster.publish(cluster.payload({"m:a": {topic: [0]}}))
         wait_until(lambda: all(watcher.cache.view.hint is not None for watcher in made[:2]))

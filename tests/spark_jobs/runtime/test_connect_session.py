@@ -113,12 +113,12 @@ def begin(url: str, lake: Path, name: str) -> tuple[subprocess.Popen[str], Path]
 
 def wait_for_task(process: subprocess.Popen[str], began: Path) -> None:
     wait_until(lambda: began.exists() or process.poll() is not None, what="no task runs")
-    assert began.exists(), process.communicate(timeout=60)
+    assert began.exists(), process.communicate()
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Wait for a session's end."""
-    stdout, stderr = process.communicate(timeout=240)
+    stdout, stderr = process.communicate()
     return process.returncode, stdout, stderr
 
 
@@ -182,7 +182,7 @@ def test_a_repeat_interrupts_what_a_killed_client_left_and_writes_once(
     # Its tasks never end by themselves.
     killed, _ = begin(connect_server.url, lake, "killed")
     killed.kill()
-    killed.communicate(timeout=60)
+    killed.communicate()
     status, _, stderr = finish(work(connect_server.url, lake))
     assert status == 0, stderr
     assert "an earlier attempt of this job was still running" in stderr
@@ -202,7 +202,7 @@ def test_a_short_job_does_not_wait_for_the_tasks_of_a_long_one(
         assert long.poll() is None
     finally:
         long.send_signal(signal.SIGINT)
-        long.communicate(timeout=60)
+        long.communicate()
 
 
 def test_what_a_killed_client_has_cached_is_uncached_and_what_a_live_one_has_stays(
@@ -222,7 +222,7 @@ def test_what_a_killed_client_has_cached_is_uncached_and_what_a_live_one_has_sta
     # What this test does not know of belongs to sessions that have ended, and goes first.
     for number, (process, name) in enumerate(((dead, "dead"), (live, "live")), 1):
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate()
         assert finish(work(connect_server.url, tmp_path / name))[0] == 0
         # The server looks for orphans every second: while it uncached the first, it saw the other one live.
         wait_until(lambda number=number: num_uncached() >= number, what=tail)  # type: ignore[misc]

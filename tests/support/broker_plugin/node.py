@@ -92,6 +92,9 @@ def start_node(
         "group.consumer.min.heartbeat.interval.ms": "200",
         "group.consumer.heartbeat.interval.ms": str(heartbeat_ms),
         "group.consumer.assignment.interval.ms": "100",
+        # A busy machine may stop a process, or start a broker, for longer than the default of 45 s.
+        "group.consumer.session.timeout.ms": "300000",
+        "group.consumer.max.session.timeout.ms": "300000",
         "evenlag.signing.key.file": str(key_file),
         "evenlag.check.interval.ms": "500",
         **secured(folder),

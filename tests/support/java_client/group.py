@@ -77,7 +77,7 @@ class JavaGroup:
             "partition.assignment.strategy": ",".join(strategy),
             "evenlag.hint.topic": self.cluster.hint_topic,
             "heartbeat.interval.ms": "300",
-            "session.timeout.ms": "20000",
+            "session.timeout.ms": "60000",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": "false",
             "allow.auto.create.topics": "false",
