@@ -17,11 +17,12 @@ _MILLIONTHS = 1e6
 
 
 class Load(StrEnum):
-    """What adds up to a member's load, and is evened out: lag, the arrival rate, or both."""
+    """What adds up to a member's load, and is evened out: lag, the arrival rate, both, or work in time."""
 
     LAG = "lag"
     RATE = "rate"
     MIX = "mix"
+    TIME = "time"
 
 
 def member_load(kind: Load, lag: NDArray[np.int64], arrival_rate: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from assignor_core.metrics import Metrics, count_moves, measure
 from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.together import unite
 from assignor_core.verify import find_violations, largest_count_gap
+from evenlag.planning.time_plans import Limits, TimePlan, plan_by_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evenlag.planning.group_batch import GroupBatch
+    from evenlag.planning.group_work import GroupWork
     from evenlag.policy.group_settings import GroupSettings
 
 
@@ -264,6 +266,33 @@ def assign_rows(
     values = {name: known[name] for name in declared if name in known}
     assignor = get_assignor(settings.assignor, **values, **(parameters or {}))
     return assignor.target(group, load=load, capacity=capacity, pinned=keep)
+
+
+def time_plan(group: Group, settings: GroupSettings, work: GroupWork, *, keep: NDArray[np.bool_]) -> TimePlan:
+    """Plan a group by time, with the assignor and the limits of its settings."""
+    if settings.together:
+        united = unite(group, settings.together, group.lag * work.cost)
+        forced = count_moves(group, united.expand(united.group.owner))
+        size = int(np.bincount(united.unit).max(initial=1))
+        rest = settings.changed(together=(), max_moves=max(settings.max_moves - forced, 0) // size)
+        planned = time_plan(
+            united.group, rest, work.united(united.unit, united.group.num_partitions), keep=united.any(keep)
+        )
+        return replace(planned, target=united.expand(planned.target), kept=united.expand(planned.kept))
+
+    def assign(load: NDArray[np.float64], max_moves: int) -> NDArray[np.int32]:
+        return assign_rows(
+            group,
+            settings.changed(max_moves=max_moves),
+            load=load,
+            capacity=work.speed,
+            keep=keep,
+            parameters={"effort": 0},
+        )
+
+    return plan_by_time(
+        group, work, Limits(settings.max_moves, settings.count_slack), keep=keep, assign=assign
+    )
 
 
 def _fingerprint(rows: GroupRows) -> str:

@@ -85,7 +85,10 @@ class GroupSettings(GroupMethods, SettingsModel):
     assignor: Annotated[str, AfterValidator(known_assignor)] = setting(
         DEFAULT_ASSIGNOR, "the assignor that plans them"
     )
-    load: Load = setting(Load.LAG, "load to balance: lag, arrival rate, or the sum of the shares of both")
+    load: Load = setting(
+        Load.LAG,
+        "load to balance: lag, arrival rate, the sum of the shares of both, or the time that records wait",
+    )
     capacities: tuple[CapacityRule, ...] = setting(
         (), "capacity of members by instance id: of the first match, else 1"
     )

@@ -13,7 +13,7 @@ from assignor_core.metrics import count_moves
 from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.verify import largest_count_gap
 from evenlag.enums import EVENLAG_ASSIGNOR
-from evenlag.planning.group_planner import assign_rows
+from evenlag.planning.group_planner import assign_rows, time_plan
 from evenlag.policy.candidates import OBSERVED
 from evenlag.policy.gates import SIMULATED_GATES
 from evenlag.policy.portable_settings import plain_values
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Group
     from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
+    from evenlag.planning.group_work import GroupWork
+    from evenlag.planning.time_plans import TimePlan
     from evenlag.policy.candidates import Candidate, CandidateSettings
     from evenlag.policy.settings import Pauses
     from evenlag.simulation.history import History, Structure
@@ -246,13 +248,18 @@ class Planner:
         self._settings = settings
         self._values: dict[str, Any] = plain_values(settings.rule)
         self._loads: tuple[Floats, Floats] | None = None
+        self.time_plan: TimePlan | None = None
         # A candidate that does not plan by lag returns the same target for the same owners.
         self._capacities: dict[tuple[str | None, ...], Floats] = {}
         self._known: dict[tuple[int, bytes, bytes], Int32s] = {}
 
-    def target(self, group: Group, rate: Floats, is_unknown: Bools) -> Int32s:
+    def target(self, group: Group, rate: Floats, is_unknown: Bools, work: GroupWork | None = None) -> Int32s:
         """Return the target, int32 [P]: -1 for none; of `rate` NaN is unknown."""
         rule = self._settings.rule
+        if work is not None:
+            self.time_plan = time_plan(group, rule, work, keep=is_unknown & (group.live_owner >= 0))
+            self._loads = (group.lag + work.arrivals.sum(axis=1)) * work.cost, work.speed
+            return self.time_plan.target
         if rule.load is not Load.LAG:
             is_unknown = is_unknown | np.isnan(rate)
         keep = is_unknown & (group.live_owner >= 0)

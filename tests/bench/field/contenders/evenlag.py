@@ -21,6 +21,7 @@ import numpy as np
 from assignor_core.metrics import count_moves
 from assignor_core.objective import Load, member_load
 from evenlag.enums import Mode
+from evenlag.planning.group_work import GroupWork
 from evenlag.policy.candidates import CandidateSettings, parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GateLimits, GroupSettings
 from evenlag.simulation.scenarios import Planner
@@ -56,6 +57,7 @@ class Evenlag(GroupContender):
         min_gain: float,
         cooldown_s: int,
         every_s: float = 60.0,
+        horizon_s: float = 300.0,
         capacities: Sequence[CapacityRule] = (),
         fleet: Fleet | None = None,
     ) -> None:
@@ -72,6 +74,11 @@ class Evenlag(GroupContender):
         self.published = Published(self.rule)
         self.last_hint_s = math.nan
         self._every_s = every_s
+        self._horizon_s = horizon_s
+        records, work = trace.arrivals(trace.num_partitions)
+        self._cost = work.sum(axis=0) / records.sum(axis=0).clip(min=1)
+        self._rate: Floats | None = None
+        self._change: Floats | None = None
         self._last_end: tuple[float, Int64s] | None = None
         super().__init__(trace, fleet=fleet)
 
@@ -104,17 +111,49 @@ class Evenlag(GroupContender):
         rate = (seen.end - last[1]) / (seen.now_s - last[0])
         with self.deciding():
             group = self.group(members, seen.lag)
-            target = self._plan(group, rate, seen)
-        load = member_load(self.rule.load, group.lag, rate)
+            self._note_rate(rate, seen.now_s - last[0])
+            target = self._plan(group, members, rate, seen)
+        load = self._load(group, rate)
         self.at(seen.now_s + length_s, lambda later: self._publish(group, target, load, seen.now_s, later))
 
-    def _plan(self, group: Group, rate: Floats, seen: Observed) -> Int32s | None:
+    def _plan(self, group: Group, members: Sequence[int], rate: Floats, seen: Observed) -> Int32s | None:
         """Return the target of a plan that passes the gates."""
         if not self.publishes_hints or not self.planner.may_plan(seen.now_s - self.last_hint_s):
             return None
-        target = self.planner.target(group, rate, np.zeros(len(rate), dtype=np.bool_))
+        work = self._work(members, rate) if self.rule.load is Load.TIME else None
+        target = self.planner.target(group, rate, np.zeros(len(rate), dtype=np.bool_), work)
         is_change = not np.array_equal(target, group.owner)
         return target if is_change and self.planner.passes_gates(group, target) else None
+
+    def _note_rate(self, rate: Floats, interval_s: float) -> None:
+        """Note how far the last rate was off."""
+        if self._rate is not None:
+            change = (rate - self._rate) ** 2 / interval_s
+            self._change = change if self._change is None else 0.8 * self._change + 0.2 * change
+        self._rate = rate
+
+    def _work(self, members: Sequence[int], rate: Floats) -> GroupWork:
+        """Return the true speeds and costs, the last rates, and their errors as a random walk's."""
+        num_steps = 5
+        step_s = self._horizon_s / num_steps
+        change = np.zeros(len(rate)) if self._change is None else 0.5 * (self._change + self._change.mean())
+        until_s = step_s * np.arange(1, num_steps + 1)
+        cost = self.costs.follow
+        return GroupWork(
+            speed=np.array([self.fleet.pods[pod].speed for pod in members]),
+            is_bound=np.zeros(len(members), dtype=np.bool_),
+            cost=self._cost,
+            arrivals=np.repeat(rate[:, None] * step_s, num_steps, axis=1),
+            error=np.sqrt(change[:, None] * until_s**3 / 3 + rate[:, None] * until_s),
+            step_s=step_s,
+            unowned_s=cost.unowned.median,
+            stopped_s=cost.stop.median,
+        )
+
+    def _load(self, group: Group, rate: Floats) -> Floats:
+        if self.rule.load is not Load.TIME:
+            return member_load(self.rule.load, group.lag, rate)
+        return np.asarray((group.lag + rate * self._horizon_s) * self._cost)
 
     def _publish(
         self, group: Group, target: Int32s | None, load: Floats, measured_s: float, seen: Observed

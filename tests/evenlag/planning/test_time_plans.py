@@ -1,0 +1,205 @@
+"""Waiting by the fluid model of the simulation, and plans by all assignments of small groups."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
+from assignor_core.group import Group
+from assignor_core.objective import Load
+from evenlag.planning.group_planner import time_plan
+from evenlag.planning.group_work import GroupWork
+from evenlag.planning.time_plans import Limits, TimePlan, WaitingModel, plan_by_time
+from evenlag.policy.group_settings import GroupSettings
+from evenlag.simulation.fluid_model import Servers, advance
+from tests.bench.field.contenders.oracle import Horizon
+
+if TYPE_CHECKING:
+    from evenlag.lag.arrays import Bools, Floats, Int32s
+
+STEPS, STEP_S = 6, 30.0
+
+
+def make_group(owner: Any, lag: Any, num_members: int = 3, topics: Any = (("t", None),)) -> Group:
+    """Return a group whose topics divide the rows evenly; None: all members subscribe."""
+    owner = np.asarray(owner)
+    rows = np.flatnonzero(owner >= 0)
+    pairs = [
+        (member, number)
+        for number, (_, takers) in enumerate(topics)
+        for member in (range(num_members) if takers is None else takers)
+    ]
+    return Group.from_arrays(
+        topics=[name for name, _ in topics],
+        num_partitions=np.full(len(topics), len(owner) // len(topics)),
+        member_ids=[f"m{number}" for number in range(num_members)],
+        subscriptions=(np.array([each[0] for each in pairs]), np.array([each[1] for each in pairs])),
+        claims=(rows, owner[rows], np.zeros(len(rows), dtype=np.int64)),
+        lags=np.asarray(lag),
+    )
+
+
+def make_work(rates: Floats, speed: Any, **changes: Any) -> GroupWork:
+    """Return work of constant costs, whose rates [P, K] are certain."""
+    given: dict[str, Any] = {
+        "speed": np.asarray(speed, dtype=np.float64),
+        "is_bound": np.zeros(len(speed), dtype=np.bool_),
+        "cost": np.ones(len(rates)),
+        "arrivals": rates * STEP_S,
+        "error": np.zeros_like(rates),
+        "step_s": STEP_S,
+        "unowned_s": 0.0,
+        "stopped_s": 0.0,
+    }
+    return GroupWork(**given | changes)
+
+
+def draw(chance: np.random.Generator, **changes: Any) -> tuple[Group, GroupWork]:
+    """Return a random group of 6 partitions and 3 members, at times overloaded."""
+    lag = (chance.choice([0, 900], 6) * chance.random(6)).astype(np.int64)
+    rates = chance.uniform(0.2, 3.0, (6, 1)) * chance.uniform(0.5, 1.5, (6, STEPS))
+    speed = chance.uniform(0.3, 0.6, 3) * rates.sum(axis=0).mean()
+    return make_group(chance.integers(0, 3, 6), lag), make_work(rates, speed, **changes)
+
+
+def search(group: Group, work: GroupWork, limits: Limits, keep: Bools | None = None) -> TimePlan:
+    """Plan with the default assignor."""
+
+    def assign(load: Floats, max_moves: int) -> Int32s:
+        return LagAwareStickyAssignor(max_moves, limits.count_slack, effort=0).target(
+            group, load=load, capacity=work.speed, pinned=fixed
+        )
+
+    fixed = np.zeros(group.num_partitions, dtype=np.bool_) if keep is None else keep
+    return plan_by_time(group, work, limits, keep=fixed, assign=assign)
+
+
+def simulated(group: Group, work: GroupWork, target: Int32s) -> float:
+    """Return the record-seconds of an assignment by the fluid model, partition by partition."""
+    moved = (group.live_owner >= 0) & (target != group.live_owner)
+    ready_s = np.where(moved, work.unowned_s, work.stopped_s) if moved.any() else np.zeros(len(target))
+    backlog, total = group.lag * work.cost, 0.0
+    for step in range(STEPS):
+        after = advance(
+            backlog,
+            arrival=work.arrivals[:, step] * work.cost / work.step_s,
+            servers=Servers(target.astype(np.int64)),
+            capacity=work.speed,
+            ready_s=ready_s - step * work.step_s,
+            duration_s=work.step_s,
+        )
+        backlog, total = after.backlog, total + after.backlog_records_s.sum()
+    return float(total)
+
+
+def test_waiting_is_that_of_the_fluid_model() -> None:
+    chance = np.random.default_rng(40)
+    for number in range(60):
+        stopped_s, unowned_s = sorted(chance.uniform(0, 50, 2)) if number % 2 else (0.0, 30.0)
+        group, work = draw(chance, stopped_s=stopped_s, unowned_s=unowned_s, cost=chance.uniform(0.5, 2, 6))
+        target = chance.integers(0, 3, 6).astype(np.int32)
+        model = WaitingModel.of(group, work)
+        assert model.value(target) == pytest.approx(simulated(group, work, target))
+        assert model.least_value() <= model.value(target) + 1e-6
+
+
+def test_plans_are_near_the_best_of_all_assignments() -> None:
+    chance, gaps = np.random.default_rng(41), []
+    everywhere = [np.array(each, dtype=np.int32) for each in product(range(3), repeat=6)]
+    for _ in range(20):
+        group, work = draw(chance, unowned_s=3.0, stopped_s=1.0)
+        model = WaitingModel.of(group, work)
+        best = min(map(model.value, everywhere))
+        found = model.value(search(group, work, Limits(6, 6)).target)
+        assert found <= model.value(group.live_owner)
+        gaps.append(found / best - 1 if best else found)
+    assert np.median(gaps) < 0.005
+    assert np.mean(gaps) < 0.05
+
+
+def test_plans_are_as_good_as_those_of_the_oracle() -> None:
+    """The oracle searches longer, with random swaps, for the same waiting and free moves."""
+    chance, ours, theirs = np.random.default_rng(42), 0.0, 0.0
+    for _ in range(10):
+        rates = np.repeat(chance.uniform(0.1, 4.0, (24, 1)), STEPS, axis=1)
+        lag = chance.integers(0, 500, 24)
+        group = make_group(chance.integers(0, 6, 24), lag, num_members=6)
+        work = make_work(rates, np.full(6, 1.1 * rates[:, 0].sum() / 6))
+        inflow = np.column_stack([lag, lag[:, None] + np.cumsum(work.arrivals, axis=1)]).astype(np.float64)
+        horizon = Horizon(inflow, work.speed, STEP_S, np.zeros(24))
+        owner = group.live_owner
+        theirs += horizon.value(horizon.search(owner, owner, chance, max_moves=24, count_slack=24), owner)
+        ours += horizon.value(search(group, work, Limits(24, 24)).target, owner)
+    assert ours < 1.05 * theirs
+
+
+def test_limits_hold() -> None:
+    chance = np.random.default_rng(43)
+    num_moves = 0
+    for _ in range(20):
+        _, work = draw(chance)
+        group = make_group(
+            [0, 0, 2, 1, 1, 0], chance.integers(0, 500, 6), topics=(("a", None), ("b", (0, 1)))
+        )
+        keep = np.array([True, False, False, False, False, False])
+        plan = search(group, work, Limits(2, 1), keep)
+        moved = plan.target != group.live_owner
+        counts = np.bincount(plan.target, minlength=3)
+        assert moved.sum() <= 2
+        assert plan.target[0] == 0
+        assert (plan.target[3:] < 2).all()
+        assert counts.max() - counts.min() <= 2
+        num_moves += int(moved.sum())
+    assert num_moves > 10
+
+
+def test_topics_stay_together() -> None:
+    group = make_group([0, 0, 0, 0], [900, 900, 900, 900], num_members=2, topics=(("a", None), ("b", None)))
+    rule = GroupSettings(load=Load.TIME, together=(("a", "b"),))
+    work = make_work(np.ones((4, STEPS)), [3.0, 3.0])
+    plan = time_plan(group, rule, work, keep=np.zeros(4, dtype=np.bool_))
+    assert plan.target[:2].tolist() == plan.target[2:].tolist()
+    assert set(plan.target.tolist()) == {0, 1}
+    assert plan.saved_record_s > 0
+
+
+def test_prediction_by_hand() -> None:
+    # 60 records at 2 a second, 1 of which arrives: 60 s of a triangle; the other member idles.
+    group, rates = make_group([0, 1], [60, 0], num_members=2), np.array([[1.0] * STEPS, [0.0] * STEPS])
+    plan = search(group, make_work(rates, [2.0, 2.0]), Limits(2, 2))
+    assert plan.target.tolist() == [0, 1]
+    assert plan.stay.record_s == pytest.approx(60 * 60 / 2)
+    assert plan.stay.lag[:3].tolist() == pytest.approx([30, 0, 0])
+    assert plan.stay.largest_wait_s[:2].tolist() == pytest.approx([15, 0])
+    assert plan.saved_record_s == plan.cost_record_s == 0
+
+
+def test_a_plan_that_costs_more_than_it_saves_is_not_found() -> None:
+    group, rates = make_group([0, 0], [20, 20], num_members=2), np.zeros((2, STEPS))
+    cheap, dear = (
+        search(group, make_work(rates, [2.0, 2.0], unowned_s=unowned_s, stopped_s=unowned_s), Limits(2, 2))
+        for unowned_s in (1.0, 30.0)
+    )
+    # 40 records in 20 s are 400 record-seconds, 20 each in 10 s are 200; a second's stop costs 40 of them.
+    assert cheap.target.tolist() in ([0, 1], [1, 0])
+    assert [cheap.saved_record_s, cheap.cost_record_s] == pytest.approx([160, 40])
+    assert dear.target.tolist() == [0, 0]
+
+
+def test_uncertain_arrivals_wait_as_in_random_draws() -> None:
+    group, chance = make_group([0], [0], num_members=1), np.random.default_rng(44)
+    work = make_work(np.full((1, STEPS), 1.0), [1.05], error=30.0 * np.sqrt(np.arange(1, STEPS + 1))[None])
+    until_s = STEP_S * np.arange(STEPS + 1)
+    error = np.append(0.0, work.error[0])
+    level = until_s * -0.05 + chance.normal(size=(20_000, 1)) * error
+    queue = level - np.minimum(np.minimum.accumulate(level, axis=1), 0)
+    drawn = float((queue[:, 1:] + queue[:, :-1]).sum(axis=1).mean() * STEP_S / 2)
+    assert WaitingModel.of(group, work).value(np.zeros(1, dtype=np.int32)) == pytest.approx(drawn, rel=0.05)
+    # Two halves with independent errors wait less.
+    halves = make_work(np.full((2, STEPS), 0.5), [1.05], error=np.repeat(work.error / 2, 2, axis=0))
+    both = WaitingModel.of(make_group([0, 0], [0, 0], num_members=1), halves)
+    assert both.value(np.zeros(2, dtype=np.int32)) < 0.8 * drawn
