@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from assignor_core.errors import HintFormatError
 from assignor_core.record import (
+    MAX_NUMBER,
     MAX_PARTITIONS_IN_ALL,
     MAX_SEQUENCE,
     MAX_VALUE_BYTES,
@@ -38,7 +39,9 @@ __all__ = [
     "LOADS_KEY_PREFIX",
     "MAX_CAPACITY",
     "MAX_CLOCK_AHEAD_MS",
+    "MAX_FLOW_AGE_S",
     "MAX_LOAD_SUM",
+    "LoadFlow",
     "LoadRacks",
     "Loads",
     "LoadsPayload",
@@ -53,6 +56,9 @@ MAX_CAPACITY = 1000
 MAX_TOLERANCE = 1000
 MAX_LOAD_SUM = 2**52
 """All loads together; times 1000 they still fit into 63 bits."""
+MAX_FLOW_AGE_S = 86_400
+"""Loads are brought no further than this from their measurement; a horizon is no longer either."""
+MAX_PER_S = 1_000_000
 MAX_CLOCK_AHEAD_MS = 300_000
 """A time further in the future is not believed."""
 _KIND = "loads"
@@ -90,6 +96,32 @@ class LoadRacks:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadFlow:
+    """What changes loads after their measurement; `present_loads` brings them to a later time (ADR 114).
+
+    Attributes
+    ----------
+    arrivals
+        Topic id → load that arrives in `per_s` seconds, by partition number: for the partitions that have
+        loads, 0 if unknown.
+    owners
+        Topic id → index in `speeds` of the member that processes the partition, None if none does.
+    speeds
+        Load that a member processes in `per_s` seconds.
+    per_s
+        Seconds, 1 to 1,000,000.
+    horizon_s
+        The arrivals of so many seconds are part of a load and always remain of it; up to 86,400.
+    """
+
+    arrivals: Mapping[str, Sequence[int]]
+    owners: Mapping[str, Sequence[int | None]]
+    speeds: Sequence[int]
+    per_s: int
+    horizon_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoadsPayload:
     """What a group's partitions weigh, and what its members can take.
 
@@ -118,6 +150,8 @@ class LoadsPayload:
         None if none is known: the bytes omit the field.
     together
         Lists of topic ids whose equal partition numbers stay with one member; None without any, as `racks`.
+    flow
+        None if the loads hold for as long as they are valid, as `racks`.
     """
 
     cluster_id: str
@@ -133,6 +167,7 @@ class LoadsPayload:
     member_ids: Sequence[str] | None = None
     racks: LoadRacks | None = None
     together: Sequence[Sequence[str]] | None = None
+    flow: LoadFlow | None = None
 
     def encode(self) -> bytes:
         """Return the payload as canonical JSON.
@@ -155,6 +190,14 @@ class LoadsPayload:
             }
         if self.together is not None:
             content[_TOGETHER] = together_content(self.together)
+        if self.flow is not None:
+            content[_FLOW] = {
+                "arrivals": _encode_topics(self.flow.arrivals),
+                "horizon_s": self.flow.horizon_s,
+                "owners": _encode_topics(self.flow.owners),
+                "per_s": self.flow.per_s,
+                "speeds": list(self.flow.speeds),
+            }
         _check_content(content)
         data = canonical_json(content)
         if len(data) > MAX_VALUE_BYTES:
@@ -185,10 +228,12 @@ class LoadsPayload:
             raise HintFormatError("the payload is not in its canonical form")
         if _RACKS in content:
             content[_RACKS] = LoadRacks(**content[_RACKS])
+        if _FLOW in content:
+            content[_FLOW] = LoadFlow(**content[_FLOW])
         return cls(**content)
 
 
-_OPTIONAL = _MEMBER_IDS, _RACKS, _TOGETHER = "member_ids", "racks", "together"
+_OPTIONAL = _MEMBER_IDS, _RACKS, _TOGETHER, _FLOW = "member_ids", "racks", "together", "flow"
 _FIELDS = tuple(field.name for field in fields(LoadsPayload) if field.name not in _OPTIONAL)
 
 
@@ -310,6 +355,8 @@ def _check_content(content: Mapping[str, Any]) -> None:
         _check_racks(content[_RACKS])
     if _TOGETHER in content:
         check_together(content[_TOGETHER])
+    if _FLOW in content:
+        _check_flow(content[_FLOW], content["loads"])
 
 
 def _check_racks(content: object) -> None:
@@ -332,6 +379,37 @@ def _check_racks(content: object) -> None:
             check_number(number, "set of racks", high=len(sets) - 1)
 
 
+def _check_flow(content: object, loads: Mapping[str, Any]) -> None:
+    if not isinstance(content, dict) or set(content) != {field.name for field in fields(LoadFlow)}:
+        raise HintFormatError(f"the payload's {_FLOW} is no object of its fields")
+    check_number(content["per_s"], "per_s of the flow", low=1, high=MAX_PER_S)
+    check_number(content["horizon_s"], "horizon_s of the flow", high=MAX_FLOW_AGE_S)
+    arrivals, owners, speeds = content["arrivals"], content["owners"], content["speeds"]
+    if not isinstance(arrivals, dict) or not isinstance(owners, dict) or not isinstance(speeds, list):
+        raise HintFormatError(f"the payload's {_FLOW} has no arrivals, owners or speeds")
+    if not arrivals.keys() == owners.keys() == loads.keys():
+        raise HintFormatError(f"the payload's {_FLOW} is not of the topics of the loads")
+    if len(speeds) > MAX_PARTITIONS_IN_ALL:
+        raise HintFormatError(f"more than {MAX_PARTITIONS_IN_ALL} speeds in one record")
+    _check_numbers(speeds, "speed of a member")
+    for topic, values in loads.items():
+        for by_partition in (arrivals[topic], owners[topic]):
+            if not isinstance(by_partition, list) or len(by_partition) != len(values):
+                raise HintFormatError(f"the payload's {_FLOW} is not of the partitions of the loads")
+        _check_numbers(arrivals[topic], "arrivals of a partition")
+        owned = [owner for owner in owners[topic] if owner is not None]
+        _check_numbers(owned, "owner of a partition", len(speeds) - 1)
+
+
+def _check_numbers(numbers: Sequence[object], what: str, high: int = MAX_NUMBER) -> None:
+    """Check many numbers by their types, the least and the largest."""
+    if not {type(number) for number in numbers} <= {int}:
+        raise HintFormatError(f"a {what} is no whole number")
+    if numbers:
+        check_number(min(numbers), what, high=high)  # type: ignore[type-var]  # all are integers
+        check_number(max(numbers), what, high=high)  # type: ignore[type-var]
+
+
 def _check_loads(loads: Mapping[str, Any]) -> None:
     room, total = MAX_PARTITIONS_IN_ALL, 0
     for values in loads.values():
@@ -340,13 +418,9 @@ def _check_loads(loads: Mapping[str, Any]) -> None:
         room -= len(values)
         if room < 0:
             raise HintFormatError(f"more than {MAX_PARTITIONS_IN_ALL} partitions in one record")
-        if not {type(load) for load in values} <= {int, type(None)}:
-            raise HintFormatError("a load of a partition is no whole number")
         known = [load for load in values if load is not None]
-        if known:
-            check_number(min(known), "load of a partition")
-            check_number(max(known), "load of a partition")
-            total += sum(known)
+        _check_numbers(known, "load of a partition")
+        total += sum(known)
     if total > MAX_LOAD_SUM:
         raise HintFormatError(f"all loads together are {total}, more than {MAX_LOAD_SUM}")
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assignor_core.algorithms.place_by_load import place_by_load
+from assignor_core.algorithms.present_loads import present_loads
 from assignor_core.assignors import get_assignor
 from assignor_core.errors import HintMismatchError, ProblemError
 from assignor_core.hint import fingerprint, member_key
@@ -90,7 +91,8 @@ def _decide_without_hint(
         reason = Reason.LOADS_STALE if why.reason is Reason.NO_HINT else why.reason
         detail = f"{detail}; the loads measured at {loads.payload.measured_at_ms} are not fresh"
     elif loads is not None and why.fingerprint is not None:
-        placed = place_by_load(group, topic_ids, loads.payload)
+        present = present_loads(loads.payload, now_ms)
+        placed = place_by_load(group, topic_ids, present)
         detail = f"{detail}; {count_moves(group, placed.target)} moves by the loads"
         return Decision(
             target=placed.target,
@@ -99,7 +101,7 @@ def _decide_without_hint(
             plan_id=why.plan_id,
             detail=detail,
             fingerprint=why.fingerprint,
-            is_uneven=placed.is_uneven or _is_short_of(group, placed.target, topic_ids, loads.payload),
+            is_uneven=placed.is_uneven or _is_short_of(group, placed.target, topic_ids, present),
         )
     return Decision(fall_back(group), reason, why.reason, why.plan_id, detail, why.fingerprint)
 

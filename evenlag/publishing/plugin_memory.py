@@ -86,7 +86,10 @@ def _loads_bytes(payload: LoadsPayload) -> int:
     keys = [key for key, value in payload.capacities.items() if value != payload.default_capacity]
     size = 80 + _text("0" * 64) + _text(payload.group_id) + _map(len(keys)) + _map(len(payload.loads))
     size += sum(_text(key) + _SMALL for key in keys)
-    size += sum(_UUID + _array(4 * len(values)) for values in payload.loads.values())
+    of_loads = sum(_UUID + _array(4 * len(values)) for values in payload.loads.values())
+    size += of_loads
+    if payload.flow is not None:
+        size += 2 * _SMALL + _array(4 * len(payload.flow.speeds)) + 2 * (_map(len(payload.loads)) + of_loads)
     ids = payload.member_ids or ()
     return size + _SMALL + _array(4 * len(ids)) + sum(_text(name) + _INDEX_ENTRY for name in ids)
 

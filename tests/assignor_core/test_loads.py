@@ -15,13 +15,19 @@ from hypothesis import strategies as st
 
 from assignor_core.errors import HintError, HintForeignError, HintFormatError, HintSignatureError
 from assignor_core.hint import derive_broker_key, derive_group_key
-from assignor_core.loads import LoadsPayload, decode_loads, encode_loads, loads_key
+from assignor_core.loads import LoadFlow, LoadsPayload, decode_loads, encode_loads, loads_key
 
 TOPIC, OTHER = "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"
 BYTES = (
     '{"capacities":{"i:pod-0":250,"m:\\u00e4":1000},"cluster_id":"cluster","count_slack":1,'
     '"default_capacity":100,"group_id":"orders","loads":{"AAAAAAAAAAAAAAAAAAAAAQ":[7,null,0]},'
     '"max_moves":4,"measured_at_ms":1000000,"snapshot_id":"s-1","valid_until_ms":2000000}'
+)
+
+FLOW = LoadFlow({TOPIC: [3, 0, 9]}, {TOPIC: [1, None, 0]}, [70, 0], per_s=10, horizon_s=5)
+FLOW_BYTES = (
+    '"flow":{"arrivals":{"AAAAAAAAAAAAAAAAAAAAAQ":[3,0,9]},"horizon_s":5,'
+    '"owners":{"AAAAAAAAAAAAAAAAAAAAAQ":[1,null,0]},"per_s":10,"speeds":[70,0]},'
 )
 
 
@@ -54,6 +60,9 @@ def test_loads_have_these_bytes() -> None:
     together = make_payload(together=[[OTHER, TOPIC]]).encode()
     assert together.decode() == BYTES.replace('"valid', f'"together":[["{TOPIC}","{OTHER}"]],"valid')
     assert LoadsPayload.decode(together).together == [[TOPIC, OTHER]]
+    with_flow = make_payload(flow=FLOW).encode()
+    assert with_flow.decode() == BYTES.replace('"group_id"', FLOW_BYTES + '"group_id"')
+    assert LoadsPayload.decode(with_flow).flow == FLOW
     with pytest.raises(HintFormatError, match="together does not ascend"):
         LoadsPayload.decode(
             together.replace(f'"{TOPIC}","{OTHER}"'.encode(), f'"{OTHER}","{TOPIC}"'.encode())
@@ -189,6 +198,67 @@ def test_other_bytes_are_refused(old: bytes, new: bytes) -> None:
     assert old in make_value()
     with pytest.raises(HintFormatError):
         decode_loads(make_value().replace(old, new), group_id="orders")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"arrivals": {TOPIC: [2**31 - 1] * 3}, "owners": {TOPIC: [None] * 3}, "speeds": []},
+        {"speeds": [2**31 - 1, 0], "per_s": 1_000_000, "horizon_s": 86_400},
+    ],
+)
+def test_a_flow_at_its_bounds_is_taken(changes: dict[str, Any]) -> None:
+    payload = make_payload(flow=replace(FLOW, **changes))
+    assert LoadsPayload.decode(payload.encode()).flow == payload.flow
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"arrivals": {TOPIC: [3, 0]}},
+        {"arrivals": {TOPIC: [3, None, 9]}},
+        {"arrivals": {TOPIC: [3, 0, 2**31]}},
+        {"arrivals": {TOPIC: [3, 0, -1]}},
+        {"arrivals": {TOPIC: [3, 0, True]}},
+        {"arrivals": {OTHER: [3, 0, 9]}},
+        {"arrivals": {}},
+        {"owners": {TOPIC: [2, None, 0]}},
+        {"owners": {TOPIC: [-1, None, 0]}},
+        {"owners": {TOPIC: [1, 0]}},
+        {"owners": {TOPIC: [1, None, 0], OTHER: [0]}},
+        {"speeds": [70]},
+        {"speeds": [70, None]},
+        {"speeds": [70, 2**31]},
+        {"speeds": [70, 1.0]},
+        {"per_s": 0},
+        {"per_s": 1_000_001},
+        {"horizon_s": -1},
+        {"horizon_s": 86_401},
+        {"horizon_s": None},
+    ],
+)
+def test_a_flow_beyond_its_bounds_is_refused_by_encoder_and_decoder(changes: dict[str, Any]) -> None:
+    with pytest.raises(HintFormatError):
+        make_payload(flow=replace(FLOW, **changes)).encode()
+    content = json.loads("{" + FLOW_BYTES.rstrip(",") + "}")
+    content = json.loads(BYTES) | {"flow": content["flow"] | changes}
+    with pytest.raises(HintFormatError):
+        LoadsPayload.decode(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (',"per_s":10', ""),
+        ('"per_s"', '"other":1,"per_s"'),
+        ('{"arrivals', '[]}{"arrivals'),
+        ("[70,0]", "70"),
+    ],
+)
+def test_other_fields_of_a_flow_are_refused(old: str, new: str) -> None:
+    data = BYTES.replace('"group_id"', FLOW_BYTES.replace(old, new) + '"group_id"')
+    with pytest.raises(HintFormatError):
+        LoadsPayload.decode(data.encode())
 
 
 def test_a_value_may_have_8_mib() -> None:

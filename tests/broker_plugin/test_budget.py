@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assignor_core.hint import Hint
-from assignor_core.loads import Loads
+from assignor_core.loads import LoadFlow, Loads
 from evenlag.doctor.kafka_checks import plugin_memory_findings
 from evenlag.doctor.model import Verdict
 from evenlag.publishing.hint_topic import TopicState
@@ -69,6 +69,7 @@ def test_ten_thousand_hints_fit_into_the_default_of_a_broker_with_a_gigabyte(bro
     assert found["counted"] <= default <= 128 * MIB
 
 
+FLOW = LoadFlow({A: [7] * 300}, {A: [1] * 300}, [5] * 20, per_s=1000, horizon_s=5)
 STATIC = {f"i:pod-{number}": {A: [number]} for number in range(40)}
 
 
@@ -86,6 +87,7 @@ STATIC = {f"i:pod-{number}": {A: [number]} for number in range(40)}
                     group_id=f"group-{number}",
                     member_ids=[f"{number}-{each:03}".ljust(60, "m") for each in range(20)],
                     capacities={f"i:pod-{each}": 50 for each in range(20)},
+                    flow=FLOW if number % 2 else None,
                 )
             )
             for number in range(1_000)
@@ -142,7 +144,11 @@ def test_doctor_counts_the_same_bytes(harness: Harness) -> None:
         wide.group_id: wide,
     }
     weights = SCENE.loads(
-        {A: [1, None, 3]}, group_id="dynamic", member_ids=["a", "b\u00fc"], capacities={"i:x": 7, "i:y": 100}
+        {A: [1, None, 3]},
+        group_id="dynamic",
+        member_ids=["a", "b\u00fc"],
+        capacities={"i:x": 7, "i:y": 100},
+        flow=LoadFlow({A: [1, 2, 3]}, {A: [None, 0, 0]}, [9, 9], per_s=1, horizon_s=0),
     )
     state = TopicState(
         exists=True,

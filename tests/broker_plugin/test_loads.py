@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assignor_core.algorithms.present_loads import present_loads
 from assignor_core.errors import HintFormatError
-from assignor_core.loads import LoadsPayload, decode_loads
+from assignor_core.loads import LoadFlow, LoadsPayload, decode_loads
 from tests.support.broker_plugin.harness import as_base64
 from tests.support.broker_plugin.problems import (
     CLUSTER_ID,
@@ -25,6 +26,8 @@ from tests.support.broker_plugin.problems import (
     no_loads,
     stop,
 )
+from tests.support.by_load.flows import later_times, random_loads
+from tests.support.each import for_each
 
 if TYPE_CHECKING:
     from tests.support.broker_plugin.harness import Harness
@@ -34,17 +37,21 @@ PODS = (Consumer("m-0", held={A: [0, 1, 2]}), Consumer("m-1", held={A: [3, 4, 5]
 SCENE = Scene(PODS, {A: 6, HINTS: 3})
 LOADS = {A: [50, 1, 1, 40, 1, 1]}
 """The heavy partitions are one with each member."""
+FLOW = LoadFlow({A: [1, 2, 3, 4, 5, 6]}, {A: [0, 0, None, 1, 1, 1]}, [70, 2**31 - 1], per_s=10, horizon_s=5)
 NEWCOMER = Consumer("m-2")
 JOINED = replace(SCENE, members=(*PODS, NEWCOMER))
 
 
-def ask_loads(harness: Harness, value: bytes, *master_keys: str, group_id: str = GROUP_ID) -> dict[str, Any]:
+def ask_loads(
+    harness: Harness, value: bytes, *master_keys: str, group_id: str = GROUP_ID, **more: int
+) -> dict[str, Any]:
     return harness.ask(
         "decode_loads",
         group=group_id,
         value=as_base64(value),
         master_keys=list(master_keys),
         cluster_id=CLUSTER_ID,
+        **more,
     )
 
 
@@ -72,6 +79,28 @@ def test_loads_are_read_as_in_python(harness: Harness) -> None:
     assert ask_loads(harness, value, group_id="other")["reason"] == "FOREIGN"
 
 
+@for_each(range(200))
+def test_loads_are_brought_to_the_present_as_in_python(seed: int, harness: Harness) -> None:
+    measured = replace(random_loads(seed), cluster_id=CLUSTER_ID, group_id=GROUP_ID)
+    for now_ms in later_times(seed):
+        answer = ask_loads(harness, loads_value(measured), at_ms=now_ms)
+        found = {
+            topic: [None if load < 0 else load for load in values]
+            for topic, values in answer["loads"].items()
+        }
+        assert found == present_loads(measured, now_ms).loads
+
+
+def test_newcomer_gets_what_waits_now_and_not_what_waited_at_the_measurement(harness: Harness) -> None:
+    """The measurement is a minute old: m-0 has processed its partitions, m-1 none of its own."""
+    flow = LoadFlow({A: [0] * 6}, {A: [0, 0, 0, 1, 1, 1]}, [100, 0], per_s=1, horizon_s=0)
+    weights = {A: [90, 60, 60, 30, 20, 20]}
+    stale = JOINED.read(loads(SCENE.loads(weights))).ask(harness)["assignment"]["m-2"][A]
+    assert 3 not in stale
+    present = JOINED.read(loads(SCENE.loads(weights, flow=flow))).ask(harness)["assignment"]["m-2"][A]
+    assert 3 in present
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
@@ -93,11 +122,22 @@ def test_loads_are_read_as_in_python(harness: Harness) -> None:
         (b'"member_ids":["m-0","m-1"]', b'"member_ids":["\\ud800"]'),
         (b'"kind":"loads"', b'"kind":"hint"'),
         (b'"version":1', b'"version":2'),
+        (b'"arrivals":{', b'"arrivals":{"AA":[1],'),
+        (b"[1,2,3,4,5,6]", b"[1,2,3,4,5]"),
+        (b"[1,2,3,4,5,6]", b"[1,2,3,4,5,null]"),
+        (b"[0,0,null,1,1,1]", b"[0,0,null,1,1,2]"),
+        (b"[0,0,null,1,1,1]", b"[0,0,null,1,1]"),
+        (b'"horizon_s":5', b'"horizon_s":86401'),
+        (b'"per_s":10', b'"per_s":0'),
+        (b'"per_s":10', b'"per_s":1000001'),
+        (b',"speeds":[70,2147483647]', b""),
+        (b"[70,2147483647]", b"[70,2147483648]"),
     ],
 )
 def test_malformed_loads_are_refused_by_both(harness: Harness, right: bytes, wrong: bytes) -> None:
-    value = loads_value(SCENE.loads(LOADS))
+    value = loads_value(SCENE.loads(LOADS, flow=FLOW))
     assert right in value
+    assert "reason" not in ask_loads(harness, value)
     if wrong.startswith(b"[null"):
         # In two topics: together more than a record may name, and less than its bytes allow.
         wrong += b',"AgICAgICAgICAgICAgICAg":[' + b",".join([b"0"] * 600_000) + b"]"

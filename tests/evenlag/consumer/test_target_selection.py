@@ -13,7 +13,7 @@ import pytest
 
 from assignor_core.group import Group
 from assignor_core.hint import HintPayload, encode_hint, fingerprint
-from assignor_core.loads import Loads, LoadsPayload
+from assignor_core.loads import LoadFlow, Loads, LoadsPayload
 from assignor_core.members import Member
 from assignor_core.partition_spans import PartitionSpans
 from assignor_core.protocol import cooperative_step, next_round
@@ -215,6 +215,16 @@ def test_without_a_hint_that_fits_partitions_are_placed_by_load() -> None:
         assert decision.reason is Reason.PLACED_BY_LOAD
         assert decision.hint_reason is (Reason.NO_HINT if view.hint is None else Reason.FINGERPRINT)
         assert decision.target.tolist() == [0, 1, 1, 1, 1, 1, 1, 1]
+
+
+def test_partitions_are_placed_by_what_their_loads_are_now() -> None:
+    """The heavy partition is processed within ten seconds, and the last one grows to its size."""
+    fresh = group_of((), (), num_partitions=8)
+    flow = LoadFlow({T_ID: [0] * 7 + [10]}, {T_ID: [0] + [None] * 7}, [10], per_s=1, horizon_s=0)
+    view = with_loads(HintView(is_cold=False), flow=flow)
+    decision = choose_target(fresh, view, IDS, now_ms=NOW_MS + 10_000)
+    assert decision.target.tolist() == [1, 1, 1, 1, 1, 1, 1, 0]
+    assert choose_target(fresh, view, IDS, now_ms=NOW_MS).target.tolist() == [0, 1, 1, 1, 1, 1, 1, 1]
 
 
 def test_loads_that_are_not_fresh_or_stopped_do_not_steer() -> None:

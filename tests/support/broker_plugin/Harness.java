@@ -218,7 +218,8 @@ public final class Harness {
             answer.put("capacities", loads.capacities());
             answer.put("member_ids", loads.memberIds());
             Map<String, Object> written = new TreeMap<>();
-            loads.loads().forEach((topic, values) -> written.put(topic.toString(), values));
+            Loads present = question.has("at_ms") ? loads.at(question.get("at_ms").asLong()) : loads;
+            present.loads().forEach((topic, values) -> written.put(topic.toString(), values));
             answer.put("loads", written);
             return answer;
         } catch (HintException error) {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import random
 import sys
 import tempfile
 import uuid
@@ -24,6 +25,7 @@ from assignor_core.loads import LoadsPayload, encode_loads, loads_key
 from evenlag.consumer import HintAssignor, HintCache
 from evenlag.consumer._wire_format import make_subscription
 from sandbox.kafka.jvm_jars import build_client
+from tests.support.by_load.flows import random_flow
 from tests.support.java_client.harness import ClientHarness
 
 if TYPE_CHECKING:
@@ -187,6 +189,8 @@ def _random_loads(
             values[topic_id_text(topic_id)] = [
                 None if chance.random() < 0.1 else int(chance.integers(0, largest + 1)) for _ in range(known)
             ]
+    chance_of_flow = random.Random(int(chance.integers(2**32)))  # noqa: S311  # repeatable on purpose
+    flow = random_flow(chance_of_flow, values) if chance.random() < 0.5 else None
     keys = _keys(members).values()
     age_ms = 1_000_000 if chance.random() < 0.15 else 1000
     payload = LoadsPayload(
@@ -200,6 +204,7 @@ def _random_loads(
         default_capacity=100,
         count_slack=int(chance.choice([0, 1, 5])),
         max_moves=int(chance.choice([0, 1, 3, 10, 1000])),
+        flow=flow,
     )
     return encode_loads(payload.encode())
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from assignor_core.errors import HintError
 from assignor_core.hint import HintPayload, decode_hint, derive_broker_key, encode_hint, hint_key
-from assignor_core.loads import LoadRacks, LoadsPayload, decode_loads, encode_loads, loads_key
+from assignor_core.loads import LoadFlow, LoadRacks, LoadsPayload, decode_loads, encode_loads, loads_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,6 +122,7 @@ def _hint(number: int) -> HintPayload:
 
 
 def _loads(number: int) -> LoadsPayload:
+    flow = LoadFlow({_A: [3, 0, 9], _B: [1, 1]}, {_A: [1, None, 0], _B: [0, 1]}, [70, 0], 10, 5)
     loads: dict[str, list[int | None]] = {_A: [7, None, 2**31 - 1], _B: [0, 1]}
     return LoadsPayload(
         cluster_id=CLUSTER_ID,
@@ -137,6 +138,7 @@ def _loads(number: int) -> LoadsPayload:
         member_ids=["a", "b-é"] if number else None,
         racks=LoadRacks([["r"], ["r", "é"]], {_A: [0, None, 1]}, 20) if number > 1 else None,
         together=[[_A, _B]] if number > 1 else None,
+        flow=flow if number > 1 else None,
     )
 
 

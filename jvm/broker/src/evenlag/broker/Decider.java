@@ -116,7 +116,7 @@ final class Decider {
             return followed;
         }
         if (chosen.loads != null) {
-            GroupAssignment placed = place(group, chosen.loads);
+            GroupAssignment placed = place(group, chosen.loads.at(now));
             if (placed != null) {
                 String digest = chosen.loads.digest();
                 journal.note(Reason.PLACED_BY_LOAD, chosen.groupId, digest, "by fresh loads");

@@ -74,7 +74,7 @@ final class TargetSelection {
             return new Decision(Sticky.assign(group), reason, why, planId, detail);
         }
         if (loads != null && identified != null) {
-            LoadPlacement.Placed placed = LoadPlacement.place(identified, loads, 0);
+            LoadPlacement.Placed placed = LoadPlacement.place(identified, loads.at(nowMs), 0);
             if (placed == null) {
                 String detail = group.numRows() + " partitions are too many to be placed by load";
                 return new Decision(

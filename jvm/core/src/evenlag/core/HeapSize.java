@@ -97,6 +97,20 @@ final class HeapSize {
         return size;
     }
 
+    static long ofFlow(LoadFlow flow) {
+        if (flow == null) {
+            return 0;
+        }
+        long size = 2 * SMALL + ints(flow.speeds().length);
+        for (Map<Uuid, int[]> topics : List.of(flow.arrivals(), flow.owners())) {
+            size += map(topics.size());
+            for (int[] values : topics.values()) {
+                size += UUID + ints(values.length);
+            }
+        }
+        return size;
+    }
+
     /** Returns the size of a text: a byte for each character, or two if one of them is beyond Latin-1. */
     static long text(String text) {
         boolean isWide = text.chars().anyMatch(c -> c > 0xff);

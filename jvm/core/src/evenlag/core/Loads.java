@@ -20,6 +20,7 @@ import org.apache.kafka.common.Uuid;
  * @param memberIds the group's; null for a group of the classic protocol
  * @param racks where partitions can be read; null if that is not known
  * @param together lists of topics whose equal partition numbers stay with one member
+ * @param flow what changes them after the measurement; null if they hold while they are valid
  * @param bytes their size in the heap
  */
 public record Loads(
@@ -35,6 +36,7 @@ public record Loads(
         List<String> memberIds,
         Racks racks,
         List<List<Uuid>> together,
+        LoadFlow flow,
         long bytes) {
     static final int UNKNOWN = -1;
 
@@ -46,6 +48,15 @@ public record Loads(
      * @param tolerance by how many thousandths of the mean a member may be above it for near partitions
      */
     public record Racks(List<Set<String>> sets, Map<Uuid, int[]> topics, int tolerance) {}
+
+    /** Returns the loads as they are at a time; those without a flow as they are. */
+    public Loads at(long nowMs) {
+        return flow == null
+                ? this
+                : new Loads(
+                        digest, groupId, measuredAtMs, validUntilMs, countSlack, maxMoves, defaultCapacity, capacities,
+                        flow.present(loads, nowMs - measuredAtMs), memberIds, racks, together, null, bytes);
+    }
 
     /** Whether they were measured by now, allowing for clocks that differ. */
     public boolean isDue(long nowMs) {

@@ -17,6 +17,7 @@ public final class LoadsReader {
     private static final int MAX_TOLERANCE = 1000;
     private static final int NUM_FIELDS = 10;
     private static final int NUM_RACK_FIELDS = 3;
+    private static final int NUM_FLOW_FIELDS = 5;
 
     private final String groupId;
     private final String clusterId;
@@ -29,6 +30,10 @@ public final class LoadsReader {
     private final Map<Uuid, int[]> rackTopics = new HashMap<>();
     private boolean hasRacks;
     private List<List<Uuid>> together = List.of();
+    private final Map<Uuid, int[]> arrivals = new HashMap<>();
+    private final Map<Uuid, int[]> owners = new HashMap<>();
+    private int largestOwner = Loads.UNKNOWN;
+    private int[] speeds;
     private int room = HintCodec.MAX_PARTITIONS;
     private long sum;
 
@@ -47,7 +52,8 @@ public final class LoadsReader {
             throw HintException.malformed("the payload is no JSON");
         }
         // None is unknown, and none stands twice.
-        int numOptional = (memberIds == null ? 0 : 1) + (hasRacks ? 1 : 0) + (together.isEmpty() ? 0 : 1);
+        int numOptional = (memberIds == null ? 0 : 1) + (hasRacks ? 1 : 0) + (together.isEmpty() ? 0 : 1)
+                + (speeds == null ? 0 : 1);
         if (numFields != NUM_FIELDS + numOptional) {
             throw HintException.malformed("the payload's fields are not those of loads");
         }
@@ -60,13 +66,31 @@ public final class LoadsReader {
                 ? new Loads.Racks(
                         List.copyOf(rackSets), Map.copyOf(rackTopics), numbers.get("tolerance").intValue())
                 : null;
+        LoadFlow flow = flow();
         return new Loads(
                 HintCodec.sha256Of(value, from), groupId, numbers.get("measured_at_ms"),
                 numbers.get("valid_until_ms"), numbers.get("count_slack").intValue(),
                 numbers.get("max_moves").intValue(), defaultCapacity, Map.copyOf(capacities),
-                Map.copyOf(loads), memberIds, racks, together,
+                Map.copyOf(loads), memberIds, racks, together, flow,
                 HeapSize.ofLoads(groupId, capacities, loads, memberIds) + HeapSize.ofRacks(racks)
-                        + HeapSize.ofTogether(together));
+                        + HeapSize.ofTogether(together) + HeapSize.ofFlow(flow));
+    }
+
+    /** Returns the flow, which is of the partitions of the loads; null without one. */
+    private LoadFlow flow() throws HintException {
+        if (speeds == null) {
+            return null;
+        }
+        boolean isOfTopics = arrivals.keySet().equals(loads.keySet()) && owners.keySet().equals(loads.keySet());
+        boolean isWhole = isOfTopics && loads.keySet().stream().allMatch(topic ->
+                arrivals.get(topic).length == loads.get(topic).length
+                        && owners.get(topic).length == loads.get(topic).length);
+        if (!isWhole || largestOwner >= speeds.length) {
+            throw HintException.malformed("the payload's flow is not of the partitions of the loads");
+        }
+        return new LoadFlow(
+                Map.copyOf(arrivals), Map.copyOf(owners), speeds, numbers.get("per_s").intValue(),
+                numbers.get("horizon_s").intValue());
     }
 
     private void readField(CanonicalReader reader, String name) throws IOException, HintException {
@@ -80,8 +104,16 @@ public final class LoadsReader {
             case "default_capacity" -> numbers.put(name, reader.number(name, 1, MAX_CAPACITY));
             case "measured_at_ms", "valid_until_ms" ->
                 numbers.put(name, reader.number(name, 0, Envelope.MAX_SEQUENCE));
-            case "loads" -> reader.object(name, topic -> loads.put(
-                    CanonicalReader.topicId(topic), readNumbers(reader, () -> readLoad(reader))));
+            case "flow" -> {
+                if (reader.object(name, field -> readFlow(reader, field)) != NUM_FLOW_FIELDS) {
+                    throw HintException.malformed("the payload's flow lacks a field");
+                }
+            }
+            case "loads" -> {
+                room = HintCodec.MAX_PARTITIONS;
+                reader.object(name, topic -> loads.put(
+                        CanonicalReader.topicId(topic), readNumbers(reader, () -> readLoad(reader))));
+            }
             case "racks" -> {
                 hasRacks = true;
                 room = HintCodec.MAX_PARTITIONS;
@@ -109,6 +141,14 @@ public final class LoadsReader {
     }
 
     private int[] readNumbers(CanonicalReader reader, NumberReader number) throws IOException, HintException {
+        int[] read = readArray(reader, number);
+        if (read.length == 0) {
+            throw HintException.malformed("a topic of the loads has no partitions, and stands in them");
+        }
+        return read;
+    }
+
+    private int[] readArray(CanonicalReader reader, NumberReader number) throws IOException, HintException {
         int[][] values = {new int[16]};
         int[] size = {0};
         reader.array("topics", () -> {
@@ -120,10 +160,31 @@ public final class LoadsReader {
             }
             values[0][size[0]++] = number.read();
         });
-        if (size[0] == 0) {
-            throw HintException.malformed("a topic of the loads has no partitions, and stands in them");
-        }
         return Arrays.copyOf(values[0], size[0]);
+    }
+
+    private void readFlow(CanonicalReader reader, String field) throws IOException, HintException {
+        room = HintCodec.MAX_PARTITIONS;
+        switch (field) {
+            case "arrivals" -> reader.object(field, topic -> arrivals.put(
+                    CanonicalReader.topicId(topic), readNumbers(reader, () -> readNumber(reader, field))));
+            case "owners" -> reader.object(field, topic -> owners.put(
+                    CanonicalReader.topicId(topic), readNumbers(reader, () -> readOwner(reader))));
+            case "horizon_s" -> numbers.put(field, reader.number(field, 0, LoadFlow.MAX_AGE_S));
+            case "per_s" -> numbers.put(field, reader.number(field, 1, LoadFlow.MAX_PER_S));
+            case "speeds" -> speeds = readArray(reader, () -> readNumber(reader, field));
+            default -> throw HintException.malformed("the payload's flow has a field that is not known");
+        }
+    }
+
+    private static int readNumber(CanonicalReader reader, String what) throws IOException, HintException {
+        return (int) reader.number(what, 0, Integer.MAX_VALUE);
+    }
+
+    private int readOwner(CanonicalReader reader) throws IOException, HintException {
+        int owner = reader.isNull() ? Loads.UNKNOWN : readNumber(reader, "owners");
+        largestOwner = Math.max(largestOwner, owner);
+        return owner;
     }
 
     private void readRacks(CanonicalReader reader, String field) throws IOException, HintException {
