@@ -41,7 +41,10 @@ _MAINTAINED: Final = tuple(name for name in TABLES if name != "table_health")
 STEPS: Final = {
     "observe": Reads(
         (_COMMITS, "snapshots", "offsets", "lag", "plans", "plan_assignments", _EVENTS, "outcomes"),
-        (*_BRONZE, "lag", "outcomes", "plan_evaluations", _EVENTS, "quality_results", "runs"),
+        (
+            *(*_BRONZE, "lag", "hourly_rates", "forecasts"),
+            *("outcomes", "plan_evaluations", _EVENTS, "quality_results", "runs"),
+        ),
     ),
     "decide": Reads(
         ("snapshots", "members", "lag", "decisions", "plan_evaluations", "quality_results", _EVENTS),

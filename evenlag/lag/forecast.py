@@ -22,7 +22,7 @@ STEPS: Final = 6
 SCENARIOS: Final = 8
 MODELS: Final = tuple(ForecastModel)
 _LAST, _SMOOTHED, _YESTERDAY, _LAST_WEEK = range(len(MODELS))
-_HOURS_BEFORE: Final = {_YESTERDAY: 24, _LAST_WEEK: 168}
+HOURS_BEFORE: Final = {_YESTERDAY: 24, _LAST_WEEK: 168}
 # A rate of ten minutes ago counts a third of one of now.
 _SMOOTHING_S: Final = 600.0
 # Errors of so long ago count a third; of so many horizons ago.
@@ -208,7 +208,7 @@ def _compare(
     forecast = np.zeros((len(seconds), len(MODELS)))
     has_season = np.zeros(forecast.shape, dtype=np.bool_)
     forecast[:, [_LAST, _SMOOTHED]] = known.T
-    for model, before in _HOURS_BEFORE.items():
+    for model, before in HOURS_BEFORE.items():
         season = hours.mean_rate(at_s, seen.at_s, before)
         has_season[:, model] = np.isfinite(season) & is_known
         forecast[:, model] = np.where(has_season[:, model], season, known[1])
@@ -340,7 +340,7 @@ def forecast_rates(rates: Rates, errors: Errors, seen: Seen, hours: Hours) -> Fl
     level = np.where(model == _LAST, rates.last, rates.smoothed)
     found = np.repeat(np.nan_to_num(level, nan=0.0)[:, None], STEPS, axis=1)
     step_s = seen.horizon_s / STEPS
-    for season, before in _HOURS_BEFORE.items():
+    for season, before in HOURS_BEFORE.items():
         rows = np.flatnonzero(model == season)
         if not len(rows):
             continue
@@ -461,7 +461,7 @@ class GroupForecast:
         reach = int(self._horizon_s[0] // self._hour_s) + 1
         wanted = [
             now - before + number
-            for before in _HOURS_BEFORE.values()
+            for before in HOURS_BEFORE.values()
             for number in range(-reach, reach + 1)
             if now - before + number in self._by_hour
         ]

@@ -79,6 +79,8 @@ RETENTION_DAYS: Final[dict[str, int | None]] = {
     "alerts": 400,
     "table_health": 400,
     "quality_results": 92,
+    "hourly_rates": 92,
+    "forecasts": 30,
     "control_actions": 400,
 }
 # A consumer follows no hint with a smaller sequence number than it has seen since it started.

@@ -15,6 +15,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import OPEN_SINCE, keep_policy, record_run
 from evenlag.lake.snapshot_reader import find_marker
 from evenlag.logging_setup import WorkerLog, log_fields, named_logger
+from evenlag.planning.forecast_snapshot import forecast_snapshot
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.planning.plan_history import read_history
 from evenlag.publishing.plan_outcomes import find_open_since, read_published, score_plans, settle_outcomes
@@ -49,6 +50,7 @@ def run_observe(
     collected = collect_snapshot(lake, loaded.policy, cluster, slot, run_id=run_id, progress=progress)
     rows = collected.rows
     with log_fields(snapshot_id=rows.snapshot_id):
+        forecasts = forecast_snapshot(rows, loaded.policy)
         progress("observe: settling outcomes", 0, 1)
         published = read_published(rows.reader, cluster)
         outcomes = settle_outcomes(rows, published, run_id)
@@ -57,7 +59,7 @@ def run_observe(
         progress("observe: checking the snapshot", 0, 1)
         checked = try_check_snapshot(rows, settings.quality, run_id, datetime.now(UTC))
         progress("observe: checking the snapshot", 1, 1)
-        summary = collected.summary() | checked | {"outcomes": outcomes, "scored": scored}
+        summary = collected.summary() | checked | {"outcomes": outcomes, "scored": scored} | forecasts
         recorded = summary | {OPEN_SINCE: find_open_since(rows, published)}
         record_run(lake.paths.root, rows.marker, run_id, CycleStep.OBSERVE, started_at, recorded)
     return summary

@@ -1,4 +1,4 @@
-"""Tables of a cluster's snapshots (bronze), and of the lag computed from them (silver)."""
+"""Tables of a cluster's snapshots (bronze), and of lag, rates and forecasts computed from them (silver)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Final
 from evenlag.lake.tables.contract import (
     CLIENT_COLUMNS,
     CLUSTER_AND_DAY,
+    PARTITION_COLUMNS,
     SNAPSHOT_COLUMNS,
     TOPIC_PARTITION_COLUMNS,
     Column,
@@ -159,5 +160,66 @@ LAG: Final = table(
     Column("time_lag_at_least_ms", "BIGINT", "lower bound where `time_lag_ms` is unknown"),
     Column("racks", "ARRAY<STRING>", "as in `offsets`"),
     key=("snapshot_id", "group_id", "topic_id", "topic", "partition"),
+    partition_by=CLUSTER_AND_DAY,
+)
+
+HOURLY_RATES: Final = table(
+    "hourly_rates",
+    "records that arrived at a partition per second of an hour that is over; `day` is the hour's",
+    *PARTITION_COLUMNS,
+    Column("hour", "TIMESTAMP", "when the hour began", nullable=False),
+    *TOPIC_PARTITION_COLUMNS,
+    Column("arrival_rate_records_per_s", "DOUBLE", "between the two snapshots", nullable=False),
+    Column("from_snapshot_id", "STRING", "the snapshot nearest to its begin", nullable=False),
+    Column("to_snapshot_id", "STRING", "the snapshot nearest to its end", nullable=False),
+    key=("hour", "topic_id", "topic", "partition"),
+    writer="direct",
+    partition_by=CLUSTER_AND_DAY,
+)
+
+_PARTITION_FORECAST: Final = (
+    "topic_id: STRING, topic: STRING, partition: INT, read_at: TIMESTAMP, end_offset: BIGINT, "
+    "last_records_per_s: DOUBLE, smoothed_records_per_s: DOUBLE, "
+    "anchor_read_at: TIMESTAMP, anchor_end_offset: BIGINT, "
+    "anchor_last_records_per_s: DOUBLE, anchor_smoothed_records_per_s: DOUBLE, "
+    "forecast_records_per_s: ARRAY<DOUBLE>"
+)
+
+FORECASTS: Final = table(
+    "forecasts",
+    "a group's forecast of arrivals after a snapshot, and its errors so far, from which the next one follows",
+    *SNAPSHOT_COLUMNS,
+    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
+    Column("group_id", "STRING", "group.id", nullable=False),
+    Column("read_at", "TIMESTAMP", "when the snapshot's ends were read", nullable=False),
+    Column("horizon_s", "INT", "seconds of the forecast, in steps of equal length", nullable=False),
+    Column(
+        "model",
+        "STRING",
+        "last_rate, smoothed_rate, same_hour_yesterday or same_hour_last_week",
+        nullable=False,
+    ),
+    Column("tried_s", "ARRAY<DOUBLE>", "by model, for how long it was scored; old seconds count less"),
+    Column(
+        "interval_errors",
+        "ARRAY<STRUCT<records: DOUBLE, of_last_rate: DOUBLE>>",
+        "by model, absolute errors until the next snapshot, old ones less; beside those of the last rate",
+    ),
+    Column(
+        "horizon_errors",
+        "ARRAY<STRUCT<records: DOUBLE, of_last_rate: DOUBLE>>",
+        "the same of horizons that are over",
+    ),
+    Column("common_errors", "ARRAY<DOUBLE>", "counts of relative errors of the group's sum, by size"),
+    Column("own_errors", "ARRAY<DOUBLE>", "counts of relative errors of partitions beside it, by size"),
+    Column("is_of_horizon", "BOOLEAN", "these are errors of horizons, else of intervals"),
+    Column(
+        "partitions",
+        f"ARRAY<STRUCT<{_PARTITION_FORECAST}>>",
+        "by partition: rates, those at the anchor, from which the horizon runs that is scored next, and the "
+        "mean rate forecast for each step",
+    ),
+    key=("snapshot_id", "group_id"),
+    writer="direct",
     partition_by=CLUSTER_AND_DAY,
 )

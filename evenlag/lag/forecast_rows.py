@@ -1,0 +1,218 @@
+"""Rows of ``forecasts``: the states of :mod:`evenlag.lag.forecast` after a snapshot, and the forecast."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from evenlag.enums import LagStatus
+from evenlag.lag.arrays import codes
+from evenlag.lag.forecast import ERROR_BINS, MODELS, Errors, Rates, Seen, advance, forecast_rates
+from evenlag.lag.hourly_rates import find_places, hours_of, partition_keys
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import FORECASTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from evenlag.lag.arrays import Floats, Int64s
+
+LAG_COLUMNS: Final = (
+    *("group_id", "topic_id", "topic", "partition", "status"),
+    *("end_offset", "read_at", "arrival_rate_records_per_s"),
+)
+"""Columns of ``lag`` that :func:`build_forecasts` needs."""
+# Columns of a partition, and the fields of its state.
+_RATES: Final = {
+    "read_at": "at_s",
+    "end_offset": "end",
+    "last_records_per_s": "last",
+    "smoothed_records_per_s": "smoothed",
+    "anchor_read_at": "anchor_at_s",
+    "anchor_end_offset": "anchor_end",
+    "anchor_last_records_per_s": "anchor_last",
+    "anchor_smoothed_records_per_s": "anchor_smoothed",
+}
+_PARTITION: Final = ("topic_id", "topic", "partition")
+_ERRORS: Final = ("interval_errors", "horizon_errors")
+
+
+def build_forecasts(
+    lag: pa.Table,
+    previous: pa.Table,
+    hourly: pa.Table,
+    marker: Mapping[str, Any],
+    horizon_of: Callable[[str], int],
+) -> pa.Table:
+    """Build the rows of ``forecasts`` of some groups of a snapshot.
+
+    lag: All rows of the groups, with :data:`LAG_COLUMNS`. previous: Their rows of the newest snapshot before
+    it that has any. hourly: Rows of ``hourly_rates``. horizon_of: Seconds by group id.
+    """
+    lag = lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED)).sort_by(
+        [(name, "ascending") for name in ("group_id", "topic", "partition")]
+    )
+    groups: list[str] = pc.unique(lag["group_id"]).to_pylist()
+    group = codes(lag["group_id"], groups)
+    before = _explode(previous)
+    place = _match(lag, before)
+    rates = _rates_of(before).take(place)
+    errors = _errors_of(previous).take(codes(pa.array(groups, pa.string()), previous["group_id"].to_pylist()))
+    known = _floats(lag["arrival_rate_records_per_s"])
+    horizon_s = np.array([horizon_of(group_id) for group_id in groups], dtype=np.float64)
+    seen = Seen(
+        group,
+        _seconds(lag["read_at"]),
+        _floats(lag["end_offset"]),
+        np.where(np.isnan(rates.last), known, np.nan),
+        horizon_s,
+    )
+    hours = hours_of(lag, hourly)
+    rates, errors = advance(rates, errors, seen, hours)
+    return _rows(lag, groups, seen, rates, errors, forecast_rates(rates, errors, seen, hours), marker)
+
+
+def with_forecasts(lag: pa.Table, forecasts: pa.Table) -> pa.Table:
+    """Add ``forecast_records_per_s`` to rows of ``lag``; null where there is none."""
+    before = _explode(forecasts)
+    place = _match(lag, before)
+    mean = before["forecast_records_per_s"].combine_chunks().take(pa.array(place, mask=place < 0))
+    return lag.append_column("forecast_records_per_s", mean)
+
+
+def _explode(forecasts: pa.Table) -> pa.Table:
+    """Return a row for each partition of each group."""
+    lists = forecasts["partitions"].combine_chunks()
+    each = pc.list_flatten(lists)
+    fields = [field.name for field in lists.type.value_type]
+    group = forecasts["group_id"].combine_chunks().take(pc.list_parent_indices(lists))
+    return pa.table({"group_id": group, **{name: pc.struct_field(each, name) for name in fields}})
+
+
+def _match(lag: pa.Table, before: pa.Table) -> Int64s:
+    """The row of each group and partition among those before; -1 for one that is not there."""
+    of_lag, of_before = partition_keys(lag, before)
+    _, place = np.unique(np.concatenate([of_lag, of_before]), return_inverse=True)
+    groups: list[str] = pc.unique(before["group_id"]).to_pylist()
+    size = len(of_lag) + len(of_before) + 1
+    group = codes(lag["group_id"], groups)
+    keys = codes(before["group_id"], groups) * size + place[len(of_lag) :]
+    found = find_places(group * size + place[: len(of_lag)], keys)
+    return np.where(group >= 0, found, -1).astype(np.int64)
+
+
+def _rates_of(before: pa.Table) -> Rates:
+    return Rates(
+        *(_seconds(before[name]) if name.endswith("read_at") else _floats(before[name]) for name in _RATES)
+    )
+
+
+def _errors_of(previous: pa.Table) -> Errors:
+    """The states of groups; a state of another length, which another version wrote, begins new."""
+    num_groups = previous.num_rows
+    new = Errors.none(num_groups)
+    widths = {"tried_s": len(MODELS), "common_errors": ERROR_BINS, "own_errors": ERROR_BINS}
+    lists = {name: _matrix(previous[name], width) for name, width in widths.items()}
+    for row, name in enumerate(_ERRORS):
+        column = previous[name].combine_chunks()
+        for target, field in ((new.loss, "records"), (new.base, "of_last_rate")):
+            values = pc.struct_field(pc.list_flatten(column), field)
+            target[:, row] = _matrix(_as_lists(column, values), len(MODELS))
+    model = codes(previous["model"], [each.value for each in MODELS])
+    is_of_horizon = pc.fill_null(previous["is_of_horizon"], False).to_numpy()
+    return Errors(
+        model,
+        new.loss,
+        new.base,
+        lists["tried_s"],
+        lists["common_errors"],
+        lists["own_errors"],
+        np.array(is_of_horizon, dtype=np.bool_),
+    )
+
+
+def _as_lists(column: pa.ListArray, values: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(_lengths(column))), pa.int32()), values)
+
+
+def _lengths(column: Any) -> Int64s:
+    return np.asarray(pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _matrix(column: Any, width: int) -> Floats:
+    """Lists of one length as rows; zeros for others."""
+    lists = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    is_whole = _lengths(lists) == width
+    found = np.zeros((len(lists), width))
+    whole = lists.filter(pa.array(is_whole))
+    found[is_whole] = np.nan_to_num(_floats(pc.list_flatten(whole))).reshape(-1, width)
+    return found
+
+
+def _rows(
+    lag: pa.Table,
+    groups: list[str],
+    seen: Seen,
+    rates: Rates,
+    errors: Errors,
+    mean: Floats,
+    marker: Mapping[str, Any],
+) -> pa.Table:
+    schema = arrow_schema(FORECASTS)
+    start = np.searchsorted(seen.group, np.arange(len(groups) + 1))
+    kind = schema.field("partitions").type.value_type
+    parts = {name: lag[name].combine_chunks() for name in _PARTITION}
+    parts |= {name: _column(getattr(rates, field), kind.field(name).type) for name, field in _RATES.items()}
+    parts["forecast_records_per_s"] = _list(mean)
+    structs = pa.StructArray.from_arrays(
+        [parts[field.name].cast(field.type) for field in kind], fields=list(kind)
+    )
+    columns = {
+        "group_id": pa.array(groups, pa.string()),
+        "horizon_s": pa.array(seen.horizon_s.astype(np.int32)),
+        "model": pa.array([each.value for each in MODELS]).take(pa.array(errors.model)),
+        "tried_s": _list(errors.tried_s),
+        "common_errors": _list(errors.common),
+        "own_errors": _list(errors.own),
+        "is_of_horizon": pa.array(errors.is_of_horizon),
+        "partitions": pa.ListArray.from_arrays(pa.array(start, pa.int32()), structs),
+    }
+    for row, name in enumerate(_ERRORS):
+        fields = schema.field(name).type.value_type
+        both = (errors.loss[:, row].ravel(), errors.base[:, row].ravel())
+        pairs = pa.StructArray.from_arrays([pa.array(values) for values in both], fields=list(fields))
+        columns[name] = _list(errors.loss[:, row], pairs)
+    shared = {name: marker[name] for name in ("cluster", "day", "snapshot_id", "slot")}
+    shared["read_at"] = marker["end_read_at"]
+    none = pa.array(np.zeros(len(groups), dtype=np.int64))
+    columns |= {name: pa.array([value], schema.field(name).type).take(none) for name, value in shared.items()}
+    return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)
+
+
+def _list(values: Floats, flat: pa.Array | None = None) -> pa.ListArray:
+    """Rows of numbers, or of what `flat` has instead of them."""
+    starts = np.arange(len(values) + 1) * values.shape[1]
+    return pa.ListArray.from_arrays(
+        pa.array(starts, pa.int32()), pa.array(values.ravel()) if flat is None else flat
+    )
+
+
+def _column(values: Floats, kind: pa.DataType) -> pa.Array:
+    """Numbers as a column; NaN is null."""
+    unknown = np.isnan(values)
+    if pa.types.is_floating(kind):
+        return pa.array(values, mask=unknown)
+    scaled = np.rint(1e6 * values) if pa.types.is_timestamp(kind) else values
+    return pa.array(np.where(unknown, 0, scaled).astype(np.int64), mask=unknown).cast(kind)
+
+
+def _floats(column: Any) -> Floats:
+    numbers = column.cast(pa.float64(), safe=False).fill_null(np.nan)
+    return np.array(numbers.to_numpy(), dtype=np.float64)
+
+
+def _seconds(column: pa.ChunkedArray) -> Floats:
+    return _floats(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) / 1e6

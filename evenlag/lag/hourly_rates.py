@@ -1,0 +1,198 @@
+"""Rates of arrivals in each hour that is over, by partition: ``hourly_rates``.
+
+An hour's rate is that between the snapshots nearest to its begin and its end. It is written once, by the
+first snapshot after the hour that finds none; of two that do, by one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from evenlag.lag.arrays import Numbers, codes, integers
+from evenlag.lag.forecast import HOURS_BEFORE, Hours
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.snapshot_reader import snapshot_filters
+from evenlag.lake.tables import HOURLY_RATES, OFFSETS, SNAPSHOTS
+from evenlag.lake.writer import append_once
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from evenlag.lag.arrays import Int64s
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.snapshot_reader import SnapshotReader
+
+_HOUR: Final = timedelta(hours=1)
+# The two snapshots are at least so far apart, and none is so far from its end of the hour.
+_LEAST: Final = timedelta(minutes=30)
+# Forecasts and their errors reach no further than this from an hour of the past.
+_MOST_REACH: Final = timedelta(hours=6)
+_OFFSET_COLUMNS: Final = ("topic_id", "topic", "partition", "high_watermark", "end_read_at")
+_RATE_COLUMNS: Final = ("hour", "topic_id", "topic", "partition", "arrival_rate_records_per_s")
+
+
+def finish_hour(rows: SnapshotReader) -> int:
+    """Write the rates of the hour before the snapshot's, unless they are written; return their number."""
+    reader, cluster = rows.reader, rows.cluster
+    end = _hour_of(rows.marker["end_read_at"])
+    begin = end - _HOUR
+    same_hour: list[Filter] = [("cluster", "=", cluster), ("day", "=", begin.date()), ("hour", "=", begin)]
+    if reader.count(HOURLY_RATES, filters=same_hour):
+        return 0
+    ends = _nearest(_snapshots(rows, begin - _LEAST), begin, end)
+    if ends is None:
+        return 0
+    first, last = (_offsets(rows, marker) for marker in ends)
+    found = rates_between(first, last)
+    head = {
+        "cluster": cluster,
+        "day": begin.date(),
+        "hour": begin,
+        "from_snapshot_id": ends[0]["snapshot_id"],
+        "to_snapshot_id": ends[1]["snapshot_id"],
+    }
+    schema = arrow_schema(HOURLY_RATES)
+    shared = {
+        name: constant_column(value, schema.field(name).type, len(found)) for name, value in head.items()
+    }
+    complete = pa.table(
+        [shared[name] if name in shared else found[name] for name in schema.names], schema=schema
+    )
+    key = f"hour/{cluster}/{begin:%Y-%m-%dT%H}"
+    written = append_once(reader.paths.root, HOURLY_RATES, complete, key)
+    return len(found) if written else 0
+
+
+def _offsets(rows: SnapshotReader, marker: Mapping[str, Any]) -> pa.Table:
+    if marker["snapshot_id"] == rows.snapshot_id:
+        return rows.rows(OFFSETS, _OFFSET_COLUMNS)
+    return rows.reader.read(OFFSETS, columns=_OFFSET_COLUMNS, filters=snapshot_filters(marker))
+
+
+def _hour_of(at: datetime) -> datetime:
+    return at.replace(minute=0, second=0, microsecond=0)
+
+
+def _snapshots(rows: SnapshotReader, since: datetime) -> list[dict[str, Any]]:
+    """The finished snapshots since then, up to this one."""
+    now = rows.marker["end_read_at"]
+    filters: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        # A snapshot is stored under the day of its slot, which is before its reads.
+        ("day", ">=", (since - timedelta(days=1)).date()),
+        ("end_read_at", ">=", since),
+        ("end_read_at", "<=", now),
+    ]
+    columns = ["cluster", "day", "snapshot_id", "end_read_at"]
+    found: list[dict[str, Any]] = rows.reader.read(SNAPSHOTS, columns=columns, filters=filters).to_pylist()
+    return found
+
+
+def _nearest(
+    snapshots: Sequence[Mapping[str, Any]], begin: datetime, end: datetime
+) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
+    """The snapshots nearest to the begin and the end of an hour; None if they do not tell its rates."""
+    chosen = [
+        min(snapshots, key=lambda one: (abs(one["end_read_at"] - at), one["snapshot_id"]), default=None)
+        for at in (begin, end)
+    ]
+    first, last = chosen
+    if first is None or last is None or last["end_read_at"] - first["end_read_at"] < _LEAST:
+        return None
+    is_near = abs(first["end_read_at"] - begin) <= _LEAST and abs(last["end_read_at"] - end) <= _LEAST
+    return (first, last) if is_near else None
+
+
+def rates_between(first: pa.Table, last: pa.Table) -> pa.Table:
+    """Return ``topic_id, topic, partition, arrival_rate_records_per_s`` of two snapshots' ``offsets``.
+
+    Partitions whose log grew by less than nothing, or whose end is unknown in one of them, are left out.
+    """
+    of_first, of_last = partition_keys(first, last)
+    place = find_places(of_last, of_first)
+    before = first.take(pa.array(place, mask=place < 0))
+    grown, seconds = (
+        Numbers(new.values - old.values, new.known & old.known)
+        for new, old in (
+            (_numbers(last["high_watermark"]), _numbers(before["high_watermark"])),
+            (_moments(last["end_read_at"]), _moments(before["end_read_at"])),
+        )
+    )
+    is_known = grown.known & seconds.known & (grown.values >= 0) & (seconds.values > 0)
+    rate = np.divide(1e6 * grown.values, seconds.values, out=np.zeros(len(place)), where=is_known)
+    found = last.select(["topic_id", "topic", "partition"]).append_column(
+        "arrival_rate_records_per_s", pa.array(rate)
+    )
+    return found.filter(pa.array(is_known))
+
+
+def _numbers(column: pa.ChunkedArray) -> Numbers:
+    return Numbers.of(column.combine_chunks())
+
+
+def _moments(column: pa.ChunkedArray) -> Numbers:
+    return Numbers.of_moments(column.combine_chunks())
+
+
+def constant_column(value: Any, kind: pa.DataType, num_rows: int) -> pa.Array:
+    """Return a column with the same value in all rows."""
+    return pa.array([value], kind).take(pa.array(np.zeros(num_rows, dtype=np.int64)))
+
+
+def partition_keys(*tables: pa.Table) -> list[Int64s]:
+    """Return a number for each row that only the same partition of the same topic has, in all tables."""
+    names = [pc.binary_join_element_wise(one["topic_id"], one["topic"], "/") for one in tables]
+    known = pc.unique(pa.chunked_array([chunk for each in names for chunk in each.chunks], pa.string()))
+    topics: list[str] = known.to_pylist()
+    return [
+        (codes(name, topics) << 32) + integers(one["partition"])
+        for name, one in zip(names, tables, strict=True)
+    ]
+
+
+def find_places(wanted: Int64s, keys: Int64s) -> Int64s:
+    """Return the place of each wanted key; -1 for one that is missing."""
+    if not len(keys):
+        return np.full(len(wanted), -1, dtype=np.int64)
+    order = np.argsort(keys, kind="stable")
+    found = np.searchsorted(keys[order], wanted).clip(max=len(keys) - 1)
+    place = order[found]
+    return np.where(keys[place] == wanted, place, -1).astype(np.int64)
+
+
+def read_hours(reader: LakeReader, cluster: str, at: datetime, horizon: timedelta) -> pa.Table:
+    """Read the rates of the hours that a day and a week before the horizons before and after a moment."""
+    reach = min(horizon, _MOST_REACH)
+    hours = set()
+    for before in HOURS_BEFORE.values():
+        hour = _hour_of(at - timedelta(hours=before) - 1.5 * reach)
+        last = at - timedelta(hours=before) + reach
+        while hour <= last:
+            hours.add(hour)
+            hour += _HOUR
+    filters: list[Filter] = [
+        ("cluster", "=", cluster),
+        ("day", "in", {hour.date() for hour in hours}),
+        ("hour", "in", hours),
+    ]
+    return reader.read(HOURLY_RATES, columns=_RATE_COLUMNS, filters=filters)
+
+
+def hours_of(partitions: pa.Table, rates: pa.Table) -> Hours:
+    """Return the rates of partitions, in their order."""
+    key, of_rates = partition_keys(partitions, rates)
+    hour = _moments(rates["hour"]).values // 3_600_000_000
+    numbers = np.unique(hour)
+    found = np.full((len(key), len(numbers)), np.nan)
+    rate = rates["arrival_rate_records_per_s"].to_numpy()
+    for column, number in enumerate(numbers.tolist()):
+        rows = np.flatnonzero(hour == number)
+        place = find_places(key, of_rates[rows])
+        found[:, column] = np.where(place >= 0, rate[rows][place] if len(rows) else np.nan, np.nan)
+    return Hours(numbers, found)

@@ -1,0 +1,81 @@
+"""Forecast what arrives after a snapshot, for each group: rows of ``hourly_rates`` and ``forecasts``."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.lag.forecast_rows import LAG_COLUMNS, build_forecasts
+from evenlag.lag.hourly_rates import finish_hour, read_hours
+from evenlag.lake.snapshot_reader import snapshot_filters
+from evenlag.lake.tables import FORECASTS, LAG
+from evenlag.lake.writer import append_once
+from evenlag.logging_setup import named_logger
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.snapshot_reader import SnapshotReader
+    from evenlag.policy.settings import Policy
+
+_LOG = named_logger(__name__)
+_HEAD: Final = ("cluster", "day", "snapshot_id", "read_at")
+
+
+def forecast_snapshot(rows: SnapshotReader, policy: Policy) -> dict[str, Any]:
+    """Forecast the arrivals of a snapshot's groups, each once; return their number for the step's summary.
+
+    An error costs neither the snapshot nor the step: planning then uses the rates of the snapshot.
+    """
+    try:
+        finish_hour(rows)
+        return {"forecasts": _forecast_groups(rows, policy)}
+    except Exception as error:  # noqa: BLE001 - a forecast that fails must not fail the snapshot
+        _LOG.error("the arrivals after %s were not forecast: %s", rows.snapshot_id, error, exc_info=error)
+        return {"forecasts": 0}
+
+
+def _forecast_groups(rows: SnapshotReader, policy: Policy) -> int:
+    """The driver has a batch of groups at once, however large the snapshot is."""
+    cluster, reader = rows.cluster, rows.reader
+    done = reader.read(FORECASTS, columns=["group_id"], filters=rows.filters)["group_id"].to_pylist()
+    wanted = set(rows.rows(LAG, ["group_id"])["group_id"].unique().to_pylist()) - set(done)
+    if not wanted:
+        return 0
+
+    def horizon_of(group_id: str) -> int:
+        return policy.group_settings(cluster, group_id).back_off.horizon_s
+
+    horizon = timedelta(seconds=max(map(horizon_of, wanted)))
+    hourly = read_hours(reader, cluster, rows.marker["end_read_at"], horizon)
+    head = _previous(rows)
+    for group_ids in rows.group_batches(wanted):
+        previous = _previous_rows(rows, head, group_ids)
+        lag = rows.rows_of_groups(LAG, LAG_COLUMNS, group_ids)
+        found = build_forecasts(lag, previous, hourly, rows.marker, horizon_of)
+        # A repeat has the same batches, or the last ones of them.
+        first = hashlib.sha256(group_ids[0].encode()).hexdigest()[:16]
+        append_once(reader.paths.root, FORECASTS, found, f"forecast/{cluster}/{rows.snapshot_id}/{first}")
+    return len(wanted)
+
+
+def _previous(rows: SnapshotReader) -> dict[str, Any] | None:
+    """The head of the newest snapshot before this one that has forecasts."""
+    before = rows.marker["end_read_at"]
+    filters: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        # Older states say nothing any more.
+        ("day", ">=", (before - timedelta(days=2)).date()),
+        ("read_at", "<", before),
+    ]
+    found = rows.reader.read_newest(FORECASTS, "read_at", columns=_HEAD, filters=filters)
+    return next(iter(found.slice(0, 1).to_pylist()), None)
+
+
+def _previous_rows(rows: SnapshotReader, head: dict[str, Any] | None, group_ids: list[str]) -> pa.Table:
+    of_groups: list[Filter] = [("group_id", "in", group_ids)]
+    if head is None:
+        return rows.reader.read(FORECASTS, filters=[*rows.filters, *of_groups]).slice(0, 0)
+    return rows.reader.read(FORECASTS, filters=[*snapshot_filters(head), *of_groups])
