@@ -1,7 +1,8 @@
 """Compare evenlag with what else a user would pick: ``python -m tests.bench.field COMMAND``.
 
 ``simulate`` and ``broker`` run what has no result yet, or ran with other code; ``tune`` chooses free settings
-on the tuning seeds; ``validate`` simulates what has run on the broker; ``days`` simulates a month of many
+on the tuning seeds; ``validate`` simulates what has run on the broker, with other
+chance in each of many draws; ``days`` simulates a month of many
 groups; ``draw`` makes the pictures of ``docs/evidence.md``. Each writes the page's tables. ``--quick`` is a
 smoke test, not evidence: every contender on one small trace, simulated and on a broker; it writes nothing.
 """
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 from evenlag.cli.console import shown_progress
 from tests.bench.field.contenders import NAMES as CONTENDERS
 from tests.bench.field.days import run_days
-from tests.bench.field.page import BROKER, JUDGED, PAGE, SIMULATED_AS, render, tables_of
+from tests.bench.field.page import BROKER, DRAWS, JUDGED, PAGE, SIMULATED_AS, render, tables_of
 from tests.bench.field.pictures import COURSES, draw_all
 from tests.bench.field.results import FOLDER, read_results
-from tests.bench.field.simulate import Wanted, course, simulate
+from tests.bench.field.simulate import DRAW, Wanted, course, simulate
 from tests.bench.field.traces import NAMES as TRACES
 from tests.bench.field.traces import UTILISATIONS
 
@@ -68,13 +69,14 @@ def run_tune(argv: Sequence[str]) -> int:
 
 
 def run_validate(argv: Sequence[str]) -> int:
-    """Simulate each trace, seed and contender that has run on the broker, at its size."""
+    """Simulate each trace, seed and contender that has run on the broker, at its size, in many draws."""
     argparse.ArgumentParser(prog="tests.bench.field validate").parse_args(argv)
     with shown_progress() as report:
         for (*kind, trace, utilisation), table in tables_of(read_results()).items():
             if tuple(kind) == BROKER:
                 contenders = [SIMULATED_AS.get(name, name) for name in table.file.runs]
-                simulate(Wanted("broker", [trace], [utilisation], contenders, table.seeds), report)
+                seeds = [seed + DRAW * draw for draw in range(DRAWS) for seed in table.seeds]
+                simulate(Wanted("broker", [trace], [utilisation], contenders, seeds), report)
     write_tables()
     return 0
 

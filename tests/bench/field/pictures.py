@@ -48,6 +48,7 @@ STYLES: Final[Mapping[str, Style]] = {
     "landau-mwf": Style("#cc79a7", "v"),
     "keda-hpa": Style("#d55e00", "P"),
     "share": Style("#56b4e9", "h"),
+    "share-p1": Style("#f0e442", "H"),
     "oracle": Style("#009e73", "*"),
 }
 """The contenders of the first picture; the second has all."""

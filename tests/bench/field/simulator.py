@@ -4,9 +4,7 @@ What is modelled. Arrivals of a second are spread evenly over it. A partition is
 in units of work; a pod serves its partitions with equal shares of its speed, and what a partition does not
 need goes to the others (:mod:`evenlag.simulation`). A partition is not processed without an owner, while its
 owner has no speed, until it is ready again, and in an outage. An owner of `ANY` is a share group: all pods
-together serve all partitions, and of one partition no more than `pods_per_partition` at a time, because a
-broker lets members acquire at most ``group.share.partition.max.record.locks`` records of it (2,000) and a
-member acquires ``max.poll.records`` at once.
+together serve all partitions.
 
 What is not. Records are a fluid: what is shorter than a second, or than a record's own work, is not seen.
 Requests, batches of a fetch, the order in which a consumer polls its partitions, commits and duplicates take
@@ -38,8 +36,6 @@ if TYPE_CHECKING:
 
 NOBODY: Final = -1
 ANY: Final = -2
-MAX_RECORD_LOCKS: Final = 2_000
-_NEVER: Final = float("inf")
 _DUST: Final = 1e-9
 # Curves of so many partitions and seconds are kept at once, in 8 bytes each.
 _MOST_CELLS: Final = 32_000_000
@@ -69,8 +65,6 @@ class Contender(Protocol):
     owner: [P] index of a pod; `NOBODY` or, for a share group, `ANY`. P may differ from the trace's.
     speed: [J] units of work per second of each of its pods; 0 for a stopped one. J stays.
     ready_s: [P] second from which each partition is processed again.
-
-    A share group may have an attribute ``pods_per_partition``: how many pods work on one partition at a time.
     """
 
     next_s: float
@@ -201,7 +195,7 @@ class _Batch:
         self._run_of_server = np.repeat(np.arange(len(pairs)), sizes)
         self._next_s = np.zeros(len(pairs))
         self._server, self._order = np.zeros(rows, dtype=np.int64), np.arange(rows)
-        self._ready_s, self._most = np.zeros(rows), np.full(rows, _NEVER)
+        self._ready_s = np.zeros(rows)
         self._capacity = np.zeros(servers)
         self._servers: Servers | None = None
         self._is_up = np.stack([_is_up(trace, self._at_s[:-1]) for trace, _ in pairs], axis=1)
@@ -243,7 +237,6 @@ class _Batch:
             capacity=self._capacity * self._is_up[step, self._run_of_server],
             ready_s=self._ready_s - clock_s[self._run_of_row],
             duration_s=(until_s - clock_s)[self._run_of_server],
-            most=self._most,
         ).backlog
 
     def _ask(self, number: int, now_s: float, backlog: Floats) -> None:
@@ -261,9 +254,6 @@ class _Batch:
             raise ValueError("a share group has all partitions")
         self._capacity[run.servers] = [*speed, speed.sum(), 0.0]
         self._ready_s[run.rows] = contender.ready_s
-        if is_shared.any():
-            pods = getattr(contender, "pods_per_partition", len(speed))
-            self._most[run.rows] = np.sort(speed)[::-1][:pods].sum()
         server = run.servers.start + owner % (len(speed) + 2)
         if (server != self._server[run.rows]).any():
             self._server[run.rows] = server

@@ -65,7 +65,6 @@ class Script:
     """A contender that follows its steps, and notes what it sees: (second, lag, end offsets)."""
 
     steps: Sequence[Step]
-    pods_per_partition: int = 1_000
     counts: Counts = field(default_factory=Counts)
     next_s: float = 0.0
     seen: list[tuple[float, list[int], list[int]]] = field(default_factory=list)
@@ -85,8 +84,8 @@ class Script:
         self.next_s = later[0].at_s if later else _NEVER
 
 
-def run_script(trace: Trace, *steps: Step, pods_per_partition: int = 1_000) -> tuple[Outcome, Script]:
-    script = Script(steps, pods_per_partition)
+def run_script(trace: Trace, *steps: Step) -> tuple[Outcome, Script]:
+    script = Script(steps)
     (outcome,) = run([trace], [script])
     return outcome, script
 
@@ -161,13 +160,10 @@ def test_nothing_is_processed_in_an_outage_by_nobody_and_by_a_stopped_pod() -> N
     assert outcome.counts.consumer_s == pytest.approx(15 + 15 + 10)
 
 
-def test_pods_of_a_share_group_work_on_one_partition_up_to_the_limit() -> None:
+def test_all_pods_of_a_share_group_work_on_one_partition() -> None:
     trace = trace_of([[8, 0]] * 10, [1.0, 2.0, 3.0])
-    step = Step(0, [ANY, ANY], [1.0, 2.0, 3.0], [0, 0])
-    everybody, _ = run_script(trace, step)
-    two, _ = run_script(trace, step, pods_per_partition=2)
+    everybody, _ = run_script(trace, Step(0, [ANY, ANY], [1.0, 2.0, 3.0], [0, 0]))
     assert everybody.measures.lag[-1] == pytest.approx(20)
-    assert two.measures.lag[-1] == pytest.approx(30)
 
 
 def test_the_warm_up_is_dropped_from_waiting_and_from_costs() -> None:

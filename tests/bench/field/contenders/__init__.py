@@ -24,7 +24,7 @@ from tests.bench.field.contenders.kafka_assignors import (
 from tests.bench.field.contenders.keda_hpa import KedaHpa
 from tests.bench.field.contenders.landau import LandauMwf
 from tests.bench.field.contenders.oracle import Oracle
-from tests.bench.field.contenders.share import ShareGroup
+from tests.bench.field.contenders.share import SharedPartition, ShareGroup
 from tests.bench.field.simulator import Bound
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ _FACTORIES: Final[Mapping[str, Callable[..., Contender]]] = {
     "sticky-x2": lambda trace: _more(trace, 2.0),
     "sticky-p1.5": lambda trace: CooperativeSticky(trace, num_partitions=-(-3 * trace.num_partitions // 2)),
     "share": ShareGroup,
+    "share-p1": SharedPartition,
     "evenlag": Evenlag,
     "evenlag-watch": EvenlagWatch,
     "evenlag-kip848": EvenlagKip848,

@@ -5,6 +5,8 @@ and processes. Members join, leave and rebalance as Kafka's clients do:
 
 - a dynamic member that stops leaves the group at once; its partitions wait for the rebalance;
 - a static member keeps its partitions while it is away, for `timings.SESSION_TIMEOUT_S` at most (KIP-345);
+- members are in the order of their ids, which are random but for static members of the classic protocol,
+  whose ids begin with the instance id: who gets what at first is by chance;
 - a classic rebalance waits for static members that are away, a KIP-848 one does not;
 - one rebalance runs at a time. Changes before it begins are part of it, later ones of the next;
 - a cooperative rebalance stops the partitions that move, and the others briefly; an eager one stops all.
@@ -83,6 +85,7 @@ class GroupContender:
         self.members: set[int] = set()
         self._is_running: Bools = np.zeros(num_pods, dtype=np.bool_)
         self._lives = np.zeros(num_pods, dtype=np.int64)
+        self._ids: dict[tuple[int, int], str] = {}
         self._joined_s = np.zeros(num_pods)
         self._away_since: dict[int, float] = {}
         # Owners before what was freed and is not assigned yet.
@@ -154,8 +157,13 @@ class GroupContender:
 
     def member_id(self, pod: int) -> str:
         """Return the id of a member: a dynamic one gets another whenever it starts."""
-        named = self.fleet.pods[pod]
-        return named.name if named.instance_id else f"{named.name}-{self._lives[pod]}"
+        instance_id = self.fleet.pods[pod].instance_id
+        life = 0 if instance_id else int(self._lives[pod])
+        if (pod, life) not in self._ids:
+            drawn = np.random.default_rng([39, 3, self.trace.seed, pod, life]).bytes(16).hex()
+            is_named = instance_id and self.client != "kip848"
+            self._ids[pod, life] = f"{instance_id}-{drawn}" if is_named else drawn
+        return self._ids[pod, life]
 
     def ordered(self, members: Iterable[int]) -> list[int]:
         """Return members in the order of their ids, as groups have them."""

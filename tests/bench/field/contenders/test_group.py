@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 GROUPS = tuple(name for name in NAMES if name != "bound")
 END_S = 120
+# With this seed the random ids of the first processes are in the order of the processes.
+ORDERED = 5
 
 
 def small_trace(
@@ -32,7 +34,7 @@ def small_trace(
     pods = tuple(Pod(f"pod-{number}", each, 20.0) for number, each in enumerate(instance_ids))
     return Trace(
         name="walks",
-        seed=7,
+        seed=ORDERED,
         utilisation=0.5,
         duration_s=END_S,
         warm_up_s=0,
@@ -67,7 +69,7 @@ def test_all_partitions_have_a_running_owner_in_the_end(name: str) -> None:
     for _ in steps(contender, 119.0):
         assert ((contender.owner < len(contender.speed)) & (contender.owner >= ANY)).all()
     assert (contender.ready_s <= 119.0).all()
-    if name == "share":
+    if name == "share-p1":
         assert (contender.owner == ANY).all()
         assert np.flatnonzero(contender.speed).tolist() == [0, 1, 3]
     else:
