@@ -1,8 +1,8 @@
 """Compare evenlag with what else a user would pick: ``python -m tests.bench.field COMMAND``.
 
 ``simulate`` and ``broker`` run what has no result yet, or ran with other code; ``tune`` chooses free settings
-on the tuning seeds; ``validate`` simulates what has run on the broker, with other
-chance in each of many draws; ``days`` simulates a month of many
+on the tuning seeds; ``validate`` simulates what has run on the broker, from
+the same first owners, with other chance in each of many draws; ``days`` simulates a month of many
 groups; ``draw`` makes the pictures of ``docs/evidence.md``. Each writes the page's tables. ``--quick`` is a
 smoke test, not evidence: every contender on one small trace, simulated and on a broker; it writes nothing.
 """
@@ -20,7 +20,7 @@ from tests.bench.field.contenders import NAMES as CONTENDERS
 from tests.bench.field.days import run_days
 from tests.bench.field.page import BROKER, DRAWS, JUDGED, PAGE, SIMULATED_AS, render, tables_of
 from tests.bench.field.pictures import COURSES, draw_all
-from tests.bench.field.results import FOLDER, read_results
+from tests.bench.field.results import FOLDER, ResultFile, first_owners, read_results
 from tests.bench.field.simulate import DRAW, Wanted, course, simulate
 from tests.bench.field.traces import NAMES as TRACES
 from tests.bench.field.traces import UTILISATIONS
@@ -76,7 +76,14 @@ def run_validate(argv: Sequence[str]) -> int:
             if tuple(kind) == BROKER:
                 contenders = [SIMULATED_AS.get(name, name) for name in table.file.runs]
                 seeds = [seed + DRAW * draw for draw in range(DRAWS) for seed in table.seeds]
-                simulate(Wanted("broker", [trace], [utilisation], contenders, seeds), report)
+                first = {
+                    (SIMULATED_AS.get(name, name), seed): owner
+                    for (name, seed), owner in first_owners(trace, utilisation).items()
+                }
+                wanted = Wanted("broker", [trace], [utilisation], contenders, seeds, first)
+                # What it has may begin with other owners.
+                ResultFile("simulation", "broker", trace, utilisation).path.unlink(missing_ok=True)
+                simulate(wanted, report)
     write_tables()
     return 0
 

@@ -121,6 +121,19 @@ def read_results(folder: Path = FOLDER) -> list[ResultFile]:
     return [*simulated, *real.values()]
 
 
+def first_owners(
+    trace: str, utilisation: float, folder: Path = FOLDER
+) -> dict[tuple[str, int], tuple[int, ...]]:
+    """Return which pod had each partition at first, by contender and seed of the runs on the broker."""
+    runs = (json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("broker/*.json"))
+    return {
+        (run["contender"], run["seed"]): tuple(run["first_owner"])
+        for run in runs
+        if (run["trace"], run["utilisation"]) == (trace, utilisation)
+        and min(run.get("first_owner", [-1])) >= 0
+    }
+
+
 def _rounded(value: Any) -> float | int | None:
     """Return a number with few digits, without the point of whole ones; None if it is not known."""
     if value is None or value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124  # NaN

@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from hashlib import sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -36,13 +37,17 @@ _DATA: Final = tuple(
 
 
 class Wanted(NamedTuple):
-    """Which runs are wanted."""
+    """Which runs are wanted.
+
+    first_owners: See `Trace.first_owner`, by contender and seed.
+    """
 
     size: str
     traces: Sequence[str]
     utilisations: Sequence[float]
     contenders: Sequence[str]
     seeds: Sequence[int]
+    first_owners: Mapping[tuple[str, int], tuple[int, ...]] = MappingProxyType({})
 
 
 class Block(NamedTuple):
@@ -53,18 +58,26 @@ class Block(NamedTuple):
     utilisation: float
     seeds: tuple[int, ...]
     contenders: tuple[str, ...]
+    first_owners: Mapping[tuple[str, int], tuple[int, ...]]
 
 
 def run_block(block: Block) -> list[dict[str, Any]]:
     """Run all contenders on all seeds of a block; a row each."""
     size = SIZES[block.size]
-    traces = {
+    pairs = [(name, seed) for seed in block.seeds for name in block.contenders]
+    of_seed = {
         seed: replace(make_trace(block.trace, seed % DRAW, block.utilisation, size), seed=seed)
         for seed in block.seeds
     }
-    pairs = [(name, seed) for seed in block.seeds for name in block.contenders]
+    first = block.first_owners
+    traces = [
+        replace(of_seed[seed], first_owner=first[name, seed % DRAW])
+        if (name, seed % DRAW) in first
+        else of_seed[seed]
+        for name, seed in pairs
+    ]
     outcomes = run(
-        [traces[seed] for _, seed in pairs], [make_contender(name, traces[seed]) for name, seed in pairs]
+        traces, [make_contender(name, trace) for (name, _), trace in zip(pairs, traces, strict=True)]
     )
     return [
         {"contender": name, "seed": seed} | outcome.figures()
@@ -121,7 +134,8 @@ def _missing(file: ResultFile, wanted: Wanted, code: Mapping[str, str]) -> Itera
             by_seeds.setdefault(tuple(file.missing(name, seeds, code[name])), []).append(name)
         for missing, names in by_seeds.items():
             if missing:
-                yield Block(file.size, file.trace, file.utilisation, missing, tuple(names))
+                place = file.size, file.trace, file.utilisation
+                yield Block(*place, missing, tuple(names), dict(wanted.first_owners))
 
 
 def course(

@@ -8,7 +8,8 @@ import numpy as np
 
 from tests.bench.field.contenders import NAMES as CONTENDERS
 from tests.bench.field.results import read_results
-from tests.bench.field.simulate import Wanted, contender_code, course, simulate
+from tests.bench.field.simulate import DRAW, Wanted, contender_code, course, simulate
+from tests.bench.field.traces import SIZES, make_trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,3 +50,14 @@ def test_a_course_is_the_mean_waiting_by_minute() -> None:
     assert minutes.tolist() == [0, 1]
     assert (waiting_s >= found["bound"][1] - 1e-6).all()
     assert np.isfinite(waiting_s).all()
+
+
+def test_a_run_begins_with_the_owners_that_are_known_of_a_real_one(tmp_path: Path) -> None:
+    """All partitions at one of the pods: it cannot keep up, whatever the assignor would have done."""
+    wanted = SMALL._replace(contenders=["uniform"], seeds=[0, DRAW])
+    simulate(wanted, report, processes=1, folder=tmp_path / "free")
+    trace = make_trace("walks", 0, 0.75, SIZES["smoke"])
+    owners = {("uniform", 0): (0,) * trace.num_partitions}
+    simulate(wanted._replace(first_owners=owners), report, processes=1, folder=tmp_path / "known")
+    free, known = (read_results(tmp_path / name)[0].runs["uniform"] for name in ("free", "known"))
+    assert all(known[seed]["p99_s"] > 2 * free[seed]["p99_s"] for seed in (0, DRAW))

@@ -136,6 +136,7 @@ class Trace:
     cost: float64 [key], units of work per record; the median over the expected records is 1.
     changes: (second, indices of the pods that run from then on), ascending; the first is at 0.
     outages: (first second, first second after it) without any consumer.
+    first_owner: Which pod has each partition at first, where that is known of a real run; else empty.
     """
 
     name: str
@@ -150,6 +151,7 @@ class Trace:
     changes: Changes
     outages: tuple[tuple[int, int], ...]
     num_partitions: int
+    first_owner: tuple[int, ...] = ()
 
     def arrivals(self, num_partitions: int) -> tuple[Int64s, Floats]:
         """Return the records and the work sent in each second, [second, partition]."""

@@ -343,6 +343,7 @@ class Block:
             "balancer_cpu_s": self._balancer_cpu_s(contender, before, after),
             "balanced_groups": max(1, len(watched)) if contender in watched else 1,
             "duplicates": starts.duplicates,
+            "first_owner": measures.first_owners(folder, trace),
             **measures.late_starts(folder),
         }
 

@@ -57,6 +57,20 @@ def read_starts(folder: Path, trace: Trace, begin_ns: int) -> Starts:
     return Starts(record, (begun["started_ns"] - begin_ns) / 1e9, len(entries) - len(begun))
 
 
+def first_owners(folder: Path, trace: Trace) -> list[int]:
+    """Return the number of the pod that has started each partition's first record; -1 without any."""
+    first_ns, owner = np.full((2, trace.num_partitions), -1, dtype=np.int64)
+    for path in sorted(folder.glob("*.records")):
+        entries = np.sort(read_entries(path.parent, path.name), order="started_ns")
+        partition, at = np.unique(entries["partition"], return_index=True)
+        started_ns = entries["started_ns"][at].astype(np.int64)
+        is_first = (owner[partition] < 0) | (started_ns < first_ns[partition])
+        first_ns[partition[is_first]] = started_ns[is_first]
+        owner[partition[is_first]] = int(path.stem.rpartition("-")[2])
+    found: list[int] = owner.tolist()
+    return found
+
+
 def waiting_measures(starts: Starts, trace: Trace) -> dict[str, float]:
     """Return the measures of waiting, as in the simulation."""
     return measure_records(trace, trace.schedule()[0], starts.record, starts.started_s).figures()

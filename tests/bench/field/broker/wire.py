@@ -23,10 +23,10 @@ _ENTRIES: Final = np.dtype(
 )
 
 
-def read_entries(folder: Path) -> NDArray[np.void]:
-    """Return the whole entries of all journals of records in a folder."""
+def read_entries(folder: Path, pattern: str = "*.records") -> NDArray[np.void]:
+    """Return the whole entries of the journals of records in a folder."""
     found = [np.empty(0, _ENTRIES)]
-    for path in sorted(folder.glob("*.records")):
+    for path in sorted(folder.glob(pattern)):
         content = path.read_bytes()
         found.append(np.frombuffer(content, _ENTRIES, count=len(content) // ENTRY.size))
     return np.concatenate(found)

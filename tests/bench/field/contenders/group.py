@@ -146,7 +146,8 @@ class GroupContender:
             self._set_up(pod)
         members = self.ordered(self.members)
         chosen = self.target(self.group(members, seen.lag), members, seen)
-        self.owner = np.array(members, dtype=np.int32)[chosen]
+        first = self.trace.first_owner
+        self.owner = np.array(first or np.array(members)[chosen], dtype=np.int32)
         self._before = self.owner.copy()
 
     # The group.
