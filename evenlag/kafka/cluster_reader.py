@@ -24,6 +24,7 @@ from evenlag.kafka.broker_requests import BrokerCalls, RequestBudget, RequestLim
 from evenlag.kafka.connection import Grants
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing, describe_groups, list_groups
+from evenlag.kafka.interval_points import with_interval_points
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
 from evenlag.kafka.offsets import read_commits, read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.topic_metadata import (
@@ -106,6 +107,7 @@ class ClusterReader:
         coordinator does not answer, they are in the snapshot, and their lag is unknown.
     reset_policy_of: Returns the reset policy of a group; None where it is unknown.
     from_followers: Whether consumers read from replicas in their rack, not from leaders only.
+    expected: Returns what :func:`~evenlag.kafka.interval_points.with_interval_points` expects; None: nothing.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class ClusterReader:
         pseudonymizer: Pseudonymizer | None = None,
         reset_policy_of: Callable[[str], str | None] = lambda _group_id: None,
         from_followers: bool = False,
+        expected: Callable[[], pa.Table | None] = lambda: None,
     ) -> None:
         limits = limits or RequestLimits()
         self._ignored = ignored_topics
@@ -126,6 +129,7 @@ class ClusterReader:
         self._pseudonymizer = pseudonymizer
         self._reset_policy_of = reset_policy_of
         self._from_followers = from_followers
+        self._expected = expected
         self._client = client
         self._budget = budget or RequestBudget(limits.requests_per_s)
         self._calls = BrokerCalls(client, limits, budget=self._budget)
@@ -188,8 +192,11 @@ class ClusterReader:
         times["end_read_at"] = _now()
         policies = {policy for group_id in found.listed if (policy := self._reset_policy_of(group_id))}
         resets = read_reset_offsets(self._calls, partitions, policies, ends)
-        times["finished_at"] = _now()
         offsets = offset_rows(partitions, starts, stable, ends, resets)
+        expected = self._expected()
+        if expected is not None:
+            offsets = with_interval_points(offsets, expected, self._calls, partitions)
+        times["finished_at"] = _now()
         report(PROGRESS_STEP, NUM_STEPS, NUM_STEPS)
         group_errors = dict(zip(members["group_id"].to_pylist(), members["error"].to_pylist(), strict=True))
         self._require_rights(group_errors, denied, len(partitions))

@@ -37,6 +37,8 @@ _READ_COMMITTED: Final = 1
 # Retriable errors: the leader has changed, or was just elected.
 _MOVED_ERRORS: Final = (5, 6, 9, 56, 74, 75, 78)
 NOT_READ: Final = -1
+NO_RECORD: Final = np.iinfo(np.int64).max
+"""The offset of a moment after all records."""
 
 
 @dataclass(slots=True)
@@ -209,6 +211,34 @@ def _request(partitions: Partitions, rows: Int64s, at_ms: Int64s, level: int) ->
         # The first version that answers with one offset, and the first one with isolation levels.
         min_version=1 + level,
     )
+
+
+def offsets_at(
+    calls: BrokerCalls, partitions: Partitions, rows: Int64s, at_ms: Int64s
+) -> tuple[Int64s, Int64s]:
+    """First record of each partition that is no older: its offset, and when it was written.
+
+    The offset is -1 without an answer, and :data:`NO_RECORD` if no record is as young; the time is then -1.
+    """
+    found, written_at = (np.full(len(rows), NOT_READ, dtype=np.int64) for _ in range(2))
+    planned = [call for _, call in leader_calls(partitions, rows, partitions.leader[rows], at_ms)]
+    key = partition_keys(partitions, rows)
+    topics = {name: number for number, name in enumerate(partitions.names)}
+    for answer in calls.run(planned):
+        if answer.response is None:
+            continue
+        good = [
+            ((topics[topic.name] << 32) + part.partition_index, part.offset, part.timestamp)
+            for topic in answer.response.topics
+            for part in topic.partitions
+            if not part.error_code
+        ]
+        if good:
+            wanted, offset, at = np.array(good, dtype=np.int64).T
+            places = np.searchsorted(key, wanted)
+            found[places] = np.where(offset < 0, NO_RECORD, offset)
+            written_at[places] = np.where(offset < 0, NOT_READ, at)
+    return found, written_at
 
 
 def _take_answer(partitions: Partitions, rows: Int64s, answer: Answer, result: Offsets) -> Int64s:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.enums import LagStatus
-from evenlag.lag.arrays import codes
+from evenlag.lag.arrays import Points, codes, last_in_lists
 from evenlag.lag.forecast import ERROR_BINS, MODELS, Errors, Rates, Seen, advance, forecast_rates
 from evenlag.lag.hourly_rates import find_places, hours_of, partition_keys
 from evenlag.lake.arrow_schema import arrow_schema
@@ -25,6 +25,8 @@ LAG_COLUMNS: Final = (
     *("end_offset", "read_at", "arrival_rate_records_per_s"),
 )
 """Columns of ``lag`` that :func:`build_forecasts` needs."""
+POINT_COLUMNS: Final = ("topic_id", "topic", "partition", "interval_points")
+"""Columns of ``offsets`` that it needs."""
 # Columns of a partition, and the fields of its state.
 _RATES: Final = {
     "read_at": "at_s",
@@ -42,6 +44,7 @@ _ERRORS: Final = ("interval_errors", "horizon_errors")
 
 def build_forecasts(
     lag: pa.Table,
+    offsets: pa.Table,
     previous: pa.Table,
     hourly: pa.Table,
     marker: Mapping[str, Any],
@@ -49,8 +52,9 @@ def build_forecasts(
 ) -> pa.Table:
     """Build the rows of ``forecasts`` of some groups of a snapshot.
 
-    lag: All rows of the groups, with :data:`LAG_COLUMNS`. previous: Their rows of the newest snapshot before
-    it that has any. hourly: Rows of ``hourly_rates``. horizon_of: Seconds by group id.
+    lag: All rows of the groups, with :data:`LAG_COLUMNS`. offsets: Rows with ``interval_points``.
+    previous: Their rows of the newest snapshot before it that has any. hourly: Rows of ``hourly_rates``.
+    horizon_of: Seconds by group id.
     """
     lag = lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED)).sort_by(
         [(name, "ascending") for name in ("group_id", "topic", "partition")]
@@ -62,17 +66,34 @@ def build_forecasts(
     rates = _rates_of(before).take(place)
     errors = _errors_of(previous).take(codes(pa.array(groups, pa.string()), previous["group_id"].to_pylist()))
     known = _floats(lag["arrival_rate_records_per_s"])
+    recent = _recent_rates(lag, offsets)
     horizon_s = np.array([horizon_of(group_id) for group_id in groups], dtype=np.float64)
     seen = Seen(
         group,
         _seconds(lag["read_at"]),
         _floats(lag["end_offset"]),
-        np.where(np.isnan(rates.last), known, np.nan),
+        np.where(np.isnan(rates.last), known, recent),
         horizon_s,
     )
     hours = hours_of(lag, hourly)
     rates, errors = advance(rates, errors, seen, hours)
     return _rows(lag, groups, seen, rates, errors, forecast_rates(rates, errors, seen, hours), marker)
+
+
+def _recent_rates(lag: pa.Table, offsets: pa.Table) -> Floats:
+    """The rate since the newest point of each row's interval; NaN without points."""
+    of_lag, of_offsets = partition_keys(lag, offsets)
+    points = Points.of(offsets["interval_points"].combine_chunks())
+    last = last_in_lists(np.ones(len(points.parent), dtype=np.bool_), points.parent, points.num_lists)
+    place = find_places(of_lag, of_offsets)
+    newest = np.where(place >= 0, last[place] if len(last) else -1, -1)
+    at, offset = (
+        np.where(newest >= 0, values[newest] if len(values) else 0, np.nan)
+        for values in (points.at_us / 1e6, points.offset.astype(np.float64))
+    )
+    seconds, came = _seconds(lag["read_at"]) - at, _floats(lag["end_offset"]) - offset
+    is_known = (seconds > 0) & (came >= 0)
+    return np.asarray(np.divide(came, seconds, out=np.full(len(came), np.nan), where=is_known))
 
 
 def with_forecasts(lag: pa.Table, forecasts: pa.Table) -> pa.Table:
@@ -81,6 +102,14 @@ def with_forecasts(lag: pa.Table, forecasts: pa.Table) -> pa.Table:
     place = _match(lag, before)
     mean = before["forecast_records_per_s"].combine_chunks().take(pa.array(place, mask=place < 0))
     return lag.append_column("forecast_records_per_s", mean)
+
+
+def expected_ends(forecasts: pa.Table) -> pa.Table:
+    """Return the partitions of forecasts once each: where they ended, and their last rates."""
+    each = _explode(forecasts)
+    (key,) = partition_keys(each)
+    _, first = np.unique(key, return_index=True)
+    return each.select([*_PARTITION, "read_at", "end_offset", "last_records_per_s"]).take(pa.array(first))
 
 
 def _explode(forecasts: pa.Table) -> pa.Table:

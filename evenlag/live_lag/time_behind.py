@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.kafka.offsets import leader_calls, partition_keys
+from evenlag.kafka.offsets import NO_RECORD, offsets_at
 from evenlag.lag.arrays import Points
 
 if TYPE_CHECKING:
@@ -90,9 +90,9 @@ class TimePoints:
             asked, at = self._next_moments(row, position, now_ms)
             if not len(asked):
                 return
-            offset, written_at = _offsets_at(calls, partitions, asked, at)
+            offset, written_at = offsets_at(calls, partitions, asked, at)
             # Without a record as young as the moment, the next record is the one after the end.
-            offset = np.where(offset == _NEVER, self._offset[asked, -1], offset)
+            offset = np.where(offset == NO_RECORD, self._offset[asked, -1], offset)
             if not (offset >= 0).any():
                 return
             is_ahead = written_at > now_ms
@@ -175,31 +175,3 @@ class TimePoints:
         order = open_rows[np.lexsort((-width[open_rows], row[open_rows]))]
         asked, first = np.unique(row[order], return_index=True)
         return asked, np.maximum(now_ms - age[order[first]], 0).astype(np.int64)
-
-
-def _offsets_at(
-    calls: BrokerCalls, partitions: Partitions, rows: Int64s, at_ms: Int64s
-) -> tuple[Int64s, Int64s]:
-    """First record of each partition that is no older: its offset, and when it was written.
-
-    The offset is -1 without an answer, and the largest integer if no record is as young; the time is then -1.
-    """
-    found, written_at = (np.full(len(rows), _UNKNOWN, dtype=np.int64) for _ in range(2))
-    planned = [call for _, call in leader_calls(partitions, rows, partitions.leader[rows], at_ms)]
-    key = partition_keys(partitions, rows)
-    topics = {name: number for number, name in enumerate(partitions.names)}
-    for answer in calls.run(planned):
-        if answer.response is None:
-            continue
-        good = [
-            ((topics[topic.name] << 32) + part.partition_index, part.offset, part.timestamp)
-            for topic in answer.response.topics
-            for part in topic.partitions
-            if not part.error_code
-        ]
-        if good:
-            wanted, offset, at = np.array(good, dtype=np.int64).T
-            places = np.searchsorted(key, wanted)
-            found[places] = np.where(offset < 0, _NEVER, offset)
-            written_at[places] = np.where(offset < 0, _UNKNOWN, at)
-    return found, written_at

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.lag.forecast_rows import LAG_COLUMNS, build_forecasts
+from evenlag.errors import LakeError
+from evenlag.lag.forecast_rows import LAG_COLUMNS, POINT_COLUMNS, build_forecasts, expected_ends
 from evenlag.lag.hourly_rates import finish_hour, read_hours
 from evenlag.lake.snapshot_reader import snapshot_filters
-from evenlag.lake.tables import FORECASTS, LAG
+from evenlag.lake.tables import FORECASTS, LAG, OFFSETS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
     from evenlag.lake.snapshot_reader import SnapshotReader
     from evenlag.policy.settings import Policy
 
@@ -39,6 +41,8 @@ def forecast_snapshot(rows: SnapshotReader, policy: Policy) -> dict[str, Any]:
 
 def _forecast_groups(rows: SnapshotReader, policy: Policy) -> int:
     """The driver has a batch of groups at once, however large the snapshot is."""
+    import pyarrow.compute as pc
+
     cluster, reader = rows.cluster, rows.reader
     done = reader.read(FORECASTS, columns=["group_id"], filters=rows.filters)["group_id"].to_pylist()
     wanted = set(rows.rows(LAG, ["group_id"])["group_id"].unique().to_pylist()) - set(done)
@@ -49,28 +53,45 @@ def _forecast_groups(rows: SnapshotReader, policy: Policy) -> int:
         return policy.group_settings(cluster, group_id).back_off.horizon_s
 
     horizon = timedelta(seconds=max(map(horizon_of, wanted)))
+    offsets = rows.rows(OFFSETS, POINT_COLUMNS)
+    offsets = offsets.filter(pc.is_valid(offsets["interval_points"]))
     hourly = read_hours(reader, cluster, rows.marker["end_read_at"], horizon)
-    head = _previous(rows)
+    head = _previous(reader, cluster, rows.marker["end_read_at"])
     for group_ids in rows.group_batches(wanted):
         previous = _previous_rows(rows, head, group_ids)
         lag = rows.rows_of_groups(LAG, LAG_COLUMNS, group_ids)
-        found = build_forecasts(lag, previous, hourly, rows.marker, horizon_of)
+        found = build_forecasts(lag, offsets, previous, hourly, rows.marker, horizon_of)
         # A repeat has the same batches, or the last ones of them.
         first = hashlib.sha256(group_ids[0].encode()).hexdigest()[:16]
         append_once(reader.paths.root, FORECASTS, found, f"forecast/{cluster}/{rows.snapshot_id}/{first}")
     return len(wanted)
 
 
-def _previous(rows: SnapshotReader) -> dict[str, Any] | None:
-    """The head of the newest snapshot before this one that has forecasts."""
-    before = rows.marker["end_read_at"]
+def read_expected(reader: LakeReader, cluster: str) -> pa.Table | None:
+    """Read what the newest forecasts expect of each partition, which groups may share; None without any.
+
+    Returns ``topic_id, topic, partition, read_at, end_offset, last_records_per_s``.
+    """
+    try:
+        head = _previous(reader, cluster, datetime.now(UTC))
+        if head is None:
+            return None
+        found = reader.read(FORECASTS, columns=["group_id", "partitions"], filters=snapshot_filters(head))
+    except LakeError as error:
+        _LOG.warning("the newest forecasts of %s cannot be read: %s", cluster, error)
+        return None
+    return expected_ends(found)
+
+
+def _previous(reader: LakeReader, cluster: str, before: datetime) -> dict[str, Any] | None:
+    """The head of the newest snapshot before a moment that has forecasts."""
     filters: list[Filter] = [
-        ("cluster", "=", rows.cluster),
+        ("cluster", "=", cluster),
         # Older states say nothing any more.
         ("day", ">=", (before - timedelta(days=2)).date()),
         ("read_at", "<", before),
     ]
-    found = rows.reader.read_newest(FORECASTS, "read_at", columns=_HEAD, filters=filters)
+    found = reader.read_newest(FORECASTS, "read_at", columns=_HEAD, filters=filters)
     return next(iter(found.slice(0, 1).to_pylist()), None)
 
 

@@ -22,6 +22,7 @@ from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS, find_marker
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
+from evenlag.planning.forecast_snapshot import read_expected
 from evenlag.publishing.writing.topic_settings import read_max_bytes
 from spark_jobs.runtime.frames import run_in_parallel
 from spark_jobs.runtime.progress import no_progress
@@ -94,6 +95,7 @@ def collect_snapshot(
             pseudonymizer=pseudonymizer,
             reset_policy_of=lambda group_id: policy.group_settings(name, group_id).reset_policy,
             from_followers=cluster.fetch_from_followers,
+            expected=partial(read_expected, reader, name),
         )
         reading = cluster_reader.read(progress=progress)
         max_bytes = read_max_bytes(client, cluster.hint_topic)

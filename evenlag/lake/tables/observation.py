@@ -64,6 +64,11 @@ OFFSETS: Final = table(
         "ARRAY<STRING>",
         "racks in which consumers can read it: the leader's, or those of all replicas; null: unknown",
     ),
+    Column(
+        "interval_points",
+        "ARRAY<STRUCT<at: TIMESTAMP, offset: BIGINT>>",
+        "first records of moments since the previous snapshot, where the rate has changed; else null",
+    ),
     key=("snapshot_id", "topic_id", "topic", "partition"),
     partition_by=CLUSTER_AND_DAY,
 )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
+from assignor_core.hint import topic_id_text
 from evenlag.errors import KafkaAuthenticationError, KafkaUnreachableError
 from evenlag.kafka.broker_requests import BrokerCalls, RequestLimits
 from evenlag.kafka.cluster_reader import ClusterReader, ClusterSnapshot
@@ -82,6 +84,43 @@ def commits_of(reading: ClusterSnapshot, group: str) -> list[dict[str, Any]]:
 
 def members_of(reading: ClusterSnapshot, group: str) -> list[dict[str, Any]]:
     return [row for row in reading.members.to_pylist() if row["group_id"] == group]
+
+
+def test_brokers_tell_when_the_records_of_a_burst_came(
+    broker: BrokerNode, admin: Any, unique: Callable[[str], str]
+) -> None:
+    import pyarrow as pa
+
+    topic = unique("bursts")
+    make_topic(admin, topic, 1)
+    now = datetime.now(UTC)
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    # 100 records 90 s ago, then 400 from 30 s ago on.
+    for age_s, count in ((90, 100), (30, 400)):
+        at_ms = round(1_000 * (now.timestamp() - age_s))
+        for number in range(count):
+            producer.send(topic, b"x", partition=0, timestamp_ms=at_ms + 10 * number)
+    producer.flush()
+    producer.close()
+    found, _ = read_topics(BrokerCalls(admin, RequestLimits()), [topic])
+    expected = pa.table(
+        {
+            "topic_id": [topic_id_text(found[topic].topic_id)],
+            "topic": [topic],
+            "partition": pa.array([0], pa.int32()),
+            "read_at": [now - timedelta(seconds=100)],
+            "end_offset": [0],
+            "last_records_per_s": [1.0],
+        }
+    )
+    reading = ClusterReader(admin, expected=lambda: expected).read()
+    points = of_topic(reading.offsets, topic)[0]["interval_points"]
+    # The interval ends when the end is read: a moment is between the two bursts, the last after both.
+    assert len(points) == 4
+    assert points[0]["offset"] == points[1]["offset"] == 100
+    assert points[3]["offset"] == 500
+    others = [row for row in reading.offsets.to_pylist() if row["topic"] != topic]
+    assert all(row["interval_points"] is None for row in others)
 
 
 def test_offsets_commits_and_members_of_a_live_group(

@@ -136,7 +136,7 @@ def test_a_record_ahead_of_the_clock_never_makes_a_group_look_less_behind(
     time_min: tuple[float, float] | None,
     at_least_min: float | None,
 ) -> None:
-    monkeypatch.setattr(time_behind, "_offsets_at", answer_from(ages_min))
+    monkeypatch.setattr(time_behind, "offsets_at", answer_from(ages_min))
     points, one = TimePoints(), partitions("a")
     calls: Any = None
     points.add_ends(one, NOW_MS, ends(len(ages_min)))
@@ -152,7 +152,7 @@ def test_a_record_ahead_of_the_clock_never_makes_a_group_look_less_behind(
 
 def test_ends_that_were_read_hold_whatever_timestamps_records_have(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 20 records, 10 came in the last minute; the first one is ahead of the clock."""
-    monkeypatch.setattr(time_behind, "_offsets_at", answer_from([-50, *[0.5] * 19]))
+    monkeypatch.setattr(time_behind, "offsets_at", answer_from([-50, *[0.5] * 19]))
     points, one = TimePoints(), partitions("a")
     calls: Any = None
     points.add_ends(one, NOW_MS - MINUTE_MS, ends(10))

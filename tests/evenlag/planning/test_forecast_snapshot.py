@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -59,7 +59,13 @@ class Recorder:
     root: Path
 
     def write(
-        self, at: datetime, ends: Mapping[str, int], *, groups: str = "ab", topic_id: str = TOPIC_IDS["t"]
+        self,
+        at: datetime,
+        ends: Mapping[str, int],
+        *,
+        groups: str = "ab",
+        topic_id: str = TOPIC_IDS["t"],
+        points: list[dict[str, Any]] | None = None,
     ) -> SnapshotReader:
         """Write a snapshot in which each group reads the partitions `t-0` and so on, with these ends."""
         head: dict[str, Any] = {
@@ -74,7 +80,9 @@ class Recorder:
         row = marker() | head | {"slot": at, "end_read_at": at, "cluster": "c"}
         append_rows(self.root, SNAPSHOTS, [row])
         rows = SnapshotReader(self.reader, row)
-        ends_read = [one | read | {"high_watermark": one["end_offset"]} for one in where]
+        ends_read = [
+            one | read | {"high_watermark": one["end_offset"], "interval_points": points} for one in where
+        ]
         rows.keep(OFFSETS, arrow(OFFSETS, ends_read))
         rows.keep(
             LAG,
@@ -123,6 +131,33 @@ def test_rates_follow_from_snapshot_to_snapshot(lake: Recorder) -> None:
     # One snapshot later the forecast of 120 records was 60 too many.
     found = lake.forecast(NOW + 2 * _MINUTE, {"0": 280, "1": 7})
     assert found[0]["interval_errors"][0] == {"records": 60.0, "of_last_rate": 60.0}
+
+
+def test_the_newest_part_of_an_interval_tells_the_rate(lake: Recorder) -> None:
+    lake.forecast(NOW, {"0": 100})
+    lake.forecast(NOW + _MINUTE, {"0": 160})
+    # Of 600 records, 60 came in the last 12 seconds.
+    points = [{"at": NOW + _MINUTE + timedelta(seconds=12 * part), "offset": 700} for part in (1, 2, 3, 4)]
+    found = lake.forecast(NOW + 2 * _MINUTE, {"0": 760}, points=points)
+    for row in found:
+        assert row["partitions"][0]["last_records_per_s"] == 5.0
+        assert row["partitions"][0]["smoothed_records_per_s"] == pytest.approx(
+            1.0 + 9.0 * (1 - np.exp(-60 / 600))
+        )
+
+
+def test_the_next_snapshot_expects_what_the_newest_forecasts_say(lake: Recorder) -> None:
+    assert step.read_expected(lake.reader, "c") is None
+    before = datetime.now(UTC).replace(microsecond=0) - 2 * _MINUTE
+    lake.forecast(before, {"0": 100, "1": 7})
+    lake.forecast(before + _MINUTE, {"0": 220, "1": 7})
+    expected = step.read_expected(lake.reader, "c")
+    assert expected is not None
+    names = ("topic", "partition", "read_at", "end_offset", "last_records_per_s")
+    assert [tuple(row[name] for name in names) for row in expected.to_pylist()] == [
+        ("t", 0, before + _MINUTE, 220, 2.0),
+        ("t", 1, before + _MINUTE, 7, 0.0),
+    ]
 
 
 def test_a_topic_that_is_created_again_begins_anew(lake: Recorder) -> None:

@@ -1,0 +1,94 @@
+"""When records came since the previous snapshot: offsets at four moments, where the rate has changed.
+
+A snapshot shows how many records came, not whether they still come. Brokers look up the first record of a
+moment in an index on disk, so they are asked only where the records differ from what was forecast, and only
+about :data:`MOST_PARTITIONS` partitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from evenlag.kafka.offsets import NO_RECORD, offsets_at
+from evenlag.lag.hourly_rates import find_places, partition_keys
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from evenlag.kafka.broker_requests import BrokerCalls
+    from evenlag.kafka.topic_metadata import Partitions
+    from evenlag.lag.arrays import Floats, Int64s
+
+MOST_PARTITIONS: Final = 1_000
+_MOMENTS: Final = 4
+# A rate has changed that is less than half or more than double the forecast, by at least so many records.
+_LEAST_RECORDS: Final = 100
+# Of longer intervals the newest part says little.
+_LONGEST_S: Final = 3_600.0
+
+
+def with_interval_points(
+    offsets: pa.Table, expected: pa.Table, calls: BrokerCalls, partitions: Partitions
+) -> pa.Table:
+    """Fill ``interval_points`` of rows of ``offsets``, which are those of the partitions.
+
+    expected: ``topic_id, topic, partition, read_at, end_offset, last_records_per_s`` of an earlier snapshot.
+    """
+    import pyarrow as pa
+
+    of_offsets, of_expected = partition_keys(offsets, expected)
+    place = find_places(of_offsets, of_expected)
+    before = expected.take(pa.array(place, mask=place < 0))
+    now_s, end = _seconds(offsets["end_read_at"]), _floats(offsets["high_watermark"])
+    begin_s, begin = _seconds(before["read_at"]), _floats(before["end_offset"])
+    rows = _changed(now_s - begin_s, end - begin, _floats(before["last_records_per_s"]))
+    at_ms = np.empty((len(rows), _MOMENTS), dtype=np.int64)
+    found = np.empty_like(at_ms)
+    for number in range(_MOMENTS):
+        share = (number + 1) / (_MOMENTS + 1)
+        at_ms[:, number] = 1_000 * (begin_s + share * (now_s - begin_s))[rows]
+        found[:, number] = offsets_at(calls, partitions, rows, at_ms[:, number])[0]
+    found = np.where(found == NO_RECORD, end[rows][:, None].astype(np.int64), found)
+    # Producers set timestamps: where they contradict the ends, or each other, they tell nothing.
+    bounded = np.column_stack([begin[rows], found, end[rows]])
+    is_sound = (np.diff(bounded, axis=1) >= 0).all(axis=1)
+    column = offsets.schema.get_field_index("interval_points")
+    field = offsets.schema.field(column)
+    points = _lists(rows[is_sound], at_ms[is_sound], found[is_sound], len(offsets), field.type)
+    return offsets.set_column(column, field, points)
+
+
+def _changed(seconds: Floats, came: Floats, rate: Floats) -> Int64s:
+    """The rows whose records differ most from those forecast, ascending."""
+    forecast = rate * seconds
+    off = np.abs(came - forecast)
+    is_changed = (off >= _LEAST_RECORDS) & (off >= np.maximum(came, forecast) / 2)
+    rows = np.flatnonzero(is_changed & (came >= 0) & (seconds > 0) & (seconds <= _LONGEST_S))
+    most = np.argsort(-off[rows], kind="stable")[:MOST_PARTITIONS]
+    return np.sort(rows[most])
+
+
+def _lists(rows: Int64s, at_ms: Int64s, offset: Int64s, num_rows: int, kind: pa.DataType) -> pa.Array:
+    """Lists of points for some rows, null for the others."""
+    import pyarrow as pa
+
+    size = np.zeros(num_rows, dtype=np.int64)
+    size[rows] = at_ms.shape[1]
+    at = pa.array(1_000 * at_ms.ravel()).cast(pa.timestamp("us", "UTC"))
+    points = pa.StructArray.from_arrays([at, pa.array(offset.ravel())], fields=list(kind.value_type))
+    starts = np.append(0, np.cumsum(size)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(starts), points, mask=pa.array(size == 0))
+
+
+def _floats(column: pa.ChunkedArray) -> Floats:
+    import pyarrow as pa
+
+    return np.array(column.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(), dtype=np.float64)
+
+
+def _seconds(column: pa.ChunkedArray) -> Floats:
+    import pyarrow as pa
+
+    return _floats(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) / 1e6
