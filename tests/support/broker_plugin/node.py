@@ -77,10 +77,12 @@ def start_node(
     kafka: str | None = None,
     num_brokers: int = 1,
     is_first: bool = False,
-    heartbeat_ms: int = 300,
+    heartbeat_ms: int = 1500,
 ) -> Node:
     """Start one, of another version of Kafka if asked for, or a cluster; it is the caller's to stop.
 
+    heartbeat_ms: librdkafka waits for an answer about half a second longer. A static member whose heartbeat
+        timed out while its epoch changed is fenced, and then refused for its own instance id: fatal.
     is_first: Whether the plug-in assigns groups that request no assignor, by signed hints.
     """
     key_file = folder / "master.key"
