@@ -40,9 +40,9 @@ _MAINTAINED: Final = tuple(name for name in TABLES if name != "table_health")
 
 STEPS: Final = {
     "observe": Reads(
-        (_COMMITS, "snapshots", "offsets", "lag", "plans", "plan_assignments", _EVENTS, "outcomes"),
+        (_COMMITS, "snapshots", "offsets", "lag", "speeds", "plans", "plan_assignments", _EVENTS, "outcomes"),
         (
-            *(*_BRONZE, "lag", "hourly_rates", "forecasts"),
+            *(*_BRONZE, "lag", "hourly_rates", "forecasts", "speeds"),
             *("outcomes", "plan_evaluations", _EVENTS, "quality_results", "runs"),
         ),
     ),

@@ -81,6 +81,7 @@ RETENTION_DAYS: Final[dict[str, int | None]] = {
     "quality_results": 92,
     "hourly_rates": 92,
     "forecasts": 30,
+    "speeds": 30,
     "control_actions": 400,
 }
 # A consumer follows no hint with a smaller sequence number than it has seen since it started.

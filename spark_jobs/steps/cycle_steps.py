@@ -18,6 +18,7 @@ from evenlag.logging_setup import WorkerLog, log_fields, named_logger
 from evenlag.planning.forecast_snapshot import forecast_snapshot
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.planning.plan_history import read_history
+from evenlag.planning.speed_snapshot import measure_speeds
 from evenlag.publishing.plan_outcomes import find_open_since, read_published, score_plans, settle_outcomes
 from evenlag.publishing.sealing.row_seal import Sealer
 from spark_jobs.runtime.delta_lake import Lake
@@ -51,6 +52,7 @@ def run_observe(
     rows = collected.rows
     with log_fields(snapshot_id=rows.snapshot_id):
         forecasts = forecast_snapshot(rows, loaded.policy)
+        speeds = measure_speeds(rows)
         progress("observe: settling outcomes", 0, 1)
         published = read_published(rows.reader, cluster)
         outcomes = settle_outcomes(rows, published, run_id)
@@ -59,7 +61,9 @@ def run_observe(
         progress("observe: checking the snapshot", 0, 1)
         checked = try_check_snapshot(rows, settings.quality, run_id, datetime.now(UTC))
         progress("observe: checking the snapshot", 1, 1)
-        summary = collected.summary() | checked | {"outcomes": outcomes, "scored": scored} | forecasts
+        summary = (
+            collected.summary() | checked | {"outcomes": outcomes, "scored": scored} | forecasts | speeds
+        )
         recorded = summary | {OPEN_SINCE: find_open_since(rows, published)}
         record_run(lake.paths.root, rows.marker, run_id, CycleStep.OBSERVE, started_at, recorded)
     return summary

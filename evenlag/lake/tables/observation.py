@@ -1,4 +1,4 @@
-"""Tables of a cluster's snapshots (bronze), and of lag, rates and forecasts computed from them (silver)."""
+"""Tables of a cluster's snapshots (bronze), and of what is computed from them (silver)."""
 
 from __future__ import annotations
 
@@ -223,6 +223,43 @@ FORECASTS: Final = table(
         f"ARRAY<STRUCT<{_PARTITION_FORECAST}>>",
         "by partition: rates, those at the anchor, from which the horizon runs that is scored next, and the "
         "mean rate forecast for each step",
+    ),
+    key=("snapshot_id", "group_id"),
+    writer="direct",
+    partition_by=CLUSTER_AND_DAY,
+)
+
+_MEMBER_SPEED: Final = (
+    "identity: INT, member_id: STRING, group_instance_id: STRING, client_id: STRING, "
+    "speed_records_per_s: DOUBLE, is_bound: BOOLEAN, confidence: DOUBLE, busy_s: DOUBLE, "
+    "at_least_records_per_s: DOUBLE"
+)
+_PARTITION_COST: Final = (
+    "topic_id: STRING, topic: STRING, partition: INT, cost: DOUBLE, "
+    "processed: ARRAY<STRUCT<identity: INT, records: DOUBLE>>"
+)
+
+SPEEDS: Final = table(
+    "speeds",
+    "speeds of a group's members and costs of its partitions' records, from which the next ones follow",
+    *SNAPSHOT_COLUMNS,
+    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
+    Column("group_id", "STRING", "group.id", nullable=False),
+    Column("end_read_at", "TIMESTAMP", "as in `snapshots`", nullable=False),
+    Column("read_at", "TIMESTAMP", "when the group's commits were read; null: they were not"),
+    Column(
+        "members",
+        f"ARRAY<STRUCT<{_MEMBER_SPEED}>>",
+        "members, those that are away with a null `member_id`. `group_instance_id` or `client_id` say which "
+        "one it is; both null: one speed of all others. `speed_records_per_s`: of records of cost 1, at "
+        "least that where `is_bound`; `confidence`: from 0 to 1; `busy_s`: seconds with a backlog, old ones "
+        "count less",
+    ),
+    Column(
+        "partitions",
+        f"ARRAY<STRUCT<{_PARTITION_COST}>>",
+        "partitions whose records do not cost 1, the median, or that a member processed while it was busy: "
+        "`processed`, by `identity` in `members`",
     ),
     key=("snapshot_id", "group_id"),
     writer="direct",

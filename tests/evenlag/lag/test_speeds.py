@@ -1,4 +1,4 @@
-"""Measured speeds and costs: calculated manually, and beside a simulated truth that shares nothing with the estimator."""
+"""Measured speeds and costs, beside manual calculations and a simulated truth."""
 
 from __future__ import annotations
 
