@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 _LOG = named_logger("spark_jobs.compare")
 # Part of a comparison's hash: incremented when the same input gives other results.
-_MODEL_VERSION: Final = 4
+_MODEL_VERSION: Final = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -43,7 +42,7 @@ class GroupSnapshots:
 
     snapshot: Snapshot of the row: index into ``at_s``.
     topic, topic_id: Index into ``topics``; a number that distinguishes topics of the same name.
-    lag, end: Records and end offset; NaN where unknown.
+    lag, start, end: Records, log start offset and end offset; NaN where unknown.
     age_s: Time lag in seconds; NaN where unknown.
     owner: Index into ``member_ids``, -1 for none.
     at_s: [S] times of the snapshots, in seconds since the epoch, ascending.
@@ -56,6 +55,7 @@ class GroupSnapshots:
     topic_id: Int64s
     partition: Int64s
     lag: Floats
+    start: Floats
     end: Floats
     age_s: Floats
     owner: Int64s
@@ -94,9 +94,13 @@ class History:
     lag: [S, P] records; NaN where unknown.
     arrived: [S - 1, P] records that arrived in the interval after each snapshot.
     age_s: [S, P] measured time lag in seconds; NaN where unknown.
+    retained: [S, P] records in the log; infinite where unknown.
+    went_back: bool [S, P]: the offset where the group continues is lower than it was before.
+    may_lose: bool [S, P]: the log begins after the offset where the group continued before.
     first_end: int64 [P], the first snapshot with a known end offset of the row; 0 if there is none.
-    owner: int32 [S, P], index of a member, -1 for none. While owners are unknown, the last known ones.
-    structure, structures: int64 [S], index into the structures; -1 without members.
+    owner: int32 [S, P], index of a member, -1 for none. While owners are unknown, the last known ones. If a
+        group without members has processed records by the next snapshot, those of that one.
+    structure, structures: int64 [S], index into the structures; -1 without members. Likewise.
     """
 
     at_s: Floats
@@ -104,6 +108,9 @@ class History:
     lag: Floats
     arrived: Floats
     age_s: Floats
+    retained: Floats
+    went_back: Bools
+    may_lose: Bools
     first_end: Int64s
     owner: Int32s
     member_keys: tuple[str, ...]
@@ -146,8 +153,10 @@ def build_history(snapshots: GroupSnapshots) -> History:
     row_of, row_topic, num_rows = _number_lifetimes(snapshots)
     shape = (len(snapshots.at_s), num_rows)
     cell = (snapshots.snapshot, row_of)
-    lag, end, age = (np.full(shape, np.nan) for _ in range(3))
-    lag[cell], end[cell], age[cell] = snapshots.lag, snapshots.end, snapshots.age_s
+    lag, start, end, age = (np.full(shape, np.nan) for _ in range(4))
+    lag[cell], start[cell], end[cell], age[cell] = (
+        snapshots.lag, snapshots.start, snapshots.end, snapshots.age_s
+    )  # fmt: skip
     live = np.zeros(shape, dtype=np.bool_)
     live[cell] = True
     keys, instances, key_of = _member_keys(snapshots)
@@ -156,12 +165,20 @@ def build_history(snapshots: GroupSnapshots) -> History:
     hidden = np.array([snapshot.blocker is not None for snapshot in snapshots.groups])
     owner = np.where(live, owner[_last_shown(hidden)], np.int32(-1))
     structure, structures = _structures(snapshots, keys, live, row_topic, hidden)
+    position = end - lag
+    earlier = _last_known(position)
+    came_back = _came_back(structure, hidden, position > earlier)
+    structure[:-1] = np.where(came_back, structure[1:], structure[:-1])
+    owner[:-1] = np.where(came_back[:, None] & live[:-1], owner[1:], owner[:-1])
     return History(
         at_s=snapshots.at_s,
         live=live,
         lag=lag,
         arrived=_arrivals(end, live, snapshots.at_s),
         age_s=age,
+        retained=np.nan_to_num(end - start, nan=np.inf).clip(min=0.0),
+        went_back=position < earlier,
+        may_lose=start > earlier,
         first_end=(live & np.isfinite(end)).argmax(axis=0),
         owner=owner,
         member_keys=tuple(keys),
@@ -216,47 +233,45 @@ def _last_shown(hidden: Bools) -> Int64s:
     return np.where(shown < 0, places, shown)
 
 
+def _came_back(structure: Int64s, hidden: Bools, went_on: Bools) -> Bools:
+    """Whether a group without members had some before the next snapshot, which processed records: [S - 1]."""
+    is_empty = (structure < 0) & ~hidden
+    return np.asarray(is_empty[:-1] & (structure[1:] >= 0) & went_on[1:].any(axis=1))
+
+
+def _last_known(values: Floats) -> Floats:
+    """The newest known value before each snapshot; NaN without one: [S, P]."""
+    places = np.arange(len(values))[:, None]
+    newest = np.maximum.accumulate(np.where(np.isfinite(values), places, -1), axis=0)
+    earlier = np.full_like(values, np.nan)
+    earlier[1:] = np.where(
+        newest[:-1] < 0, np.nan, np.take_along_axis(values, newest[:-1].clip(min=0), axis=0)
+    )
+    return earlier
+
+
 def _arrivals(end: Floats, live: Bools, at_s: Floats) -> Floats:
-    """Records that arrived between snapshots: [S - 1, P]; unknown ends are interpolated linearly."""
-    num_snapshots, num_rows = end.shape
+    """Records that arrived between snapshots: [S - 1, P]; nothing before the first and after the last end."""
+    grown = np.nan_to_num(np.diff(interpolated(end, at_s), axis=0), nan=0.0).clip(min=0.0)
+    return np.where(live[1:] & live[:-1], grown, 0.0)
+
+
+def interpolated(values: Floats, at_s: Floats) -> Floats:
+    """Fill unknown values by row: [S, P], linearly in time; beyond the known ones the nearest, else NaN."""
+    num_snapshots = len(values)
     places = np.arange(num_snapshots)[:, None]
-    known = np.isfinite(end)
+    known = np.isfinite(values)
     before = np.maximum.accumulate(np.where(known, places, -1), axis=0)
     after = np.minimum.accumulate(np.where(known, places, num_snapshots)[::-1], axis=0)[::-1]
-    # Before the first and after the last known end offset, nothing arrives.
     before, after = (
         np.where(before < 0, np.minimum(after, num_snapshots - 1), before),
         np.where(after == num_snapshots, np.maximum(before, 0), after),
     )
-    columns = np.arange(num_rows)
+    columns = np.arange(values.shape[1])
     span = at_s[after] - at_s[before]
     share = np.divide(at_s[:, None] - at_s[before], span, out=np.zeros_like(span), where=span > 0)
-    low, high = end[before, columns], end[after, columns]
-    ends = low + share.clip(0.0, 1.0) * (high - low)
-    grown = np.nan_to_num(np.diff(ends, axis=0), nan=0.0).clip(min=0.0)
-    return np.where(live[1:] & live[:-1], grown, 0.0)
-
-
-def arrival_curves(history: History) -> tuple[Floats, Floats]:
-    """Arrived records, and when they arrived: [S + 1, P] each, from before the first end offset on.
-
-    Position 0 is the end offset at the row's first measured lag; earlier arrivals of the period are on the
-    curve as measured.
-    """
-    num_snapshots, num_rows = history.live.shape
-    begins, first, age_s = first_lags(history)
-    arrived = np.zeros((num_snapshots, num_rows))
-    np.cumsum(history.arrived, axis=0, out=arrived[1:])
-    position = arrived - arrived[first, np.arange(num_rows)]
-    seen_from_s = history.at_s[history.first_end]
-    base = np.minimum(-begins, position[0])
-    is_older = np.isfinite(age_s) & (base < position[0])
-    base_s = np.where(is_older, np.minimum(history.at_s[first] - age_s, seen_from_s), seen_from_s)
-    # The curve begins at the row's first end offset.
-    waits = np.arange(num_snapshots)[:, None] < history.first_end
-    moment = np.where(waits, base_s, history.at_s[:, None])
-    position = np.where(waits, base, position)
-    return np.concatenate([base[None], position]), np.concatenate([base_s[None], moment])
+    low, high = values[before, columns], values[after, columns]
+    return np.asarray(low + share.clip(0.0, 1.0) * (high - low))
 
 
 def first_lags(history: History) -> tuple[Floats, Int64s, Floats]:
@@ -352,6 +367,7 @@ def read_snapshots(
         topic_id=_indexes_in(lag["topic_id"], topic_ids),
         partition=lag["partition"].to_numpy().astype(np.int64),
         lag=_floats(lag["lag_records"]),
+        start=_floats(lag["log_start_offset"]),
         end=_floats(lag["end_offset"]),
         age_s=_floats(lag["time_lag_ms"]) / 1000.0,
         owner=_indexes_in(lag["owner_member_id"], owners),
@@ -409,84 +425,8 @@ def _snapshot(rows: list[dict[str, Any]]) -> SnapshotMembers:
     return SnapshotMembers(tuple(sorted(member_tuples, key=lambda person: person[0])), first["assignor"])
 
 
-# Twice auto.commit.interval.ms: a smaller backlog may be records that are processed but not yet committed.
-BUSY_BACKLOG_S: Final = 10.0
-# One interval may contain a pause or a burst; the median of three ignores it.
-_FEWEST_INTERVALS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Capacities:
-    """The capacities of members.
-
-    records_per_s: [M], finite.
-    is_observed: bool [M]: measured while the member was busy; otherwise assumed.
-    """
-
-    records_per_s: Floats
-    is_observed: Bools
-
-
-def estimate_capacities(history: History, relative: Floats | None = None) -> Capacities:
-    """Estimate the capacity of each member over a period.
-
-    A member is busy in an interval if it owns the same partitions at both ends and if its backlog at both
-    ends is more than the arrivals of ten seconds. Its capacity is the median of its rates in at least three
-    such intervals. Intervals without progress do not count: that member was stuck, not loaded.
-
-    A member without enough busy intervals gets the median of the observed capacities, or its own largest
-    rate if that is higher. If no member was busy, all get the largest rate of any member, a lower bound.
-
-    A partition whose lag is never known is not simulated, so its part of a member's rate is left out. Where
-    other lag is unknown, the rate of the known partitions is a lower bound of the member's: it counts among
-    the largest rates, not in the median.
-
-    relative: [M] relative capacities from the policy; NaN for members without a rule. A member with a rule
-        gets its share of the group's observed scale, whatever its own rates.
-    """
-    rates, is_busy = _member_rates(history)
-    busy_rates = np.where(is_busy & (rates > 0), rates, np.nan)
-    seen_often = np.isfinite(busy_rates).sum(axis=0) >= _FEWEST_INTERVALS
-    observed = np.full(len(seen_often), np.nan)
-    observed[seen_often] = np.nanmedian(busy_rates[:, seen_often], axis=0)
-    given = np.full(len(observed), np.nan) if relative is None else relative
-    weight = np.where(np.isfinite(given), given, 1.0)
-    largest = np.nan_to_num(rates, nan=0.0).max(axis=0, initial=0.0)
-    if seen_often.any():
-        scale = float(np.median((observed / weight)[seen_often]))
-    else:
-        scale = float((largest / weight).max(initial=0.0))
-    assumed = np.maximum(scale * weight, largest)
-    is_observed = seen_often & ~np.isfinite(given)
-    capacity = np.where(is_observed, observed, np.where(np.isfinite(given), scale * weight, assumed))
-    return Capacities(np.nan_to_num(capacity, nan=0.0), is_observed)
-
-
 def sum_by_member(owner: Int32s, chosen: Bools, values: Floats | None, num_members: int) -> Floats:
     """Sum the chosen values [R, P] by their owners, or count them: [R, M]."""
     cell = (np.arange(len(owner))[:, None] * num_members + owner)[chosen]
     summed = np.bincount(cell, None if values is None else values[chosen], len(owner) * num_members)
     return summed.reshape(len(owner), num_members).astype(np.float64)
-
-
-def _member_rates(history: History) -> tuple[Floats, Bools]:
-    """Rates of members by interval, of the partitions with known lag, and whether they were busy: [S - 1, M].
-
-    NaN where none is known; busy only where all are.
-    """
-    lag = history.lag
-    owner = np.where(history.known.any(axis=0), history.owner, np.int32(-1))
-    kept = (owner[:-1] >= 0) & (owner[:-1] == owner[1:])
-    measured = kept & np.isfinite(lag[:-1]) & np.isfinite(lag[1:])
-    by_member = partial(sum_by_member, num_members=len(history.member_keys))
-    processed = (history.arrived + lag[:-1] - lag[1:]).clip(min=0.0)
-    held_before = by_member(owner[:-1], owner[:-1] >= 0, None)
-    held_after = by_member(owner[1:], owner[1:] >= 0, None)
-    num_measured = by_member(owner[:-1], measured, None)
-    is_measured = (num_measured > 0) & (num_measured == held_before) & (num_measured == held_after)
-    rates = np.where(
-        num_measured > 0, by_member(owner[:-1], measured, processed) / history.interval_s[:, None], np.nan
-    )
-    backlog = np.minimum(by_member(owner[:-1], measured, lag[:-1]), by_member(owner[1:], measured, lag[1:]))
-    arriving = by_member(owner[:-1], measured, history.arrived) / history.interval_s[:, None]
-    return rates, is_measured & (backlog > 0) & (backlog >= BUSY_BACKLOG_S * arriving)

@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evenlag.simulation.history import (
-    BUSY_BACKLOG_S,
-    ROUNDING_RECORDS,
-    arrival_curves,
-    first_lags,
-    sum_by_member,
-)
+from evenlag.simulation.estimates import BUSY_BACKLOG_S, arrival_curves
+from evenlag.simulation.history import ROUNDING_RECORDS, first_lags
 from evenlag.simulation.waiting import SentCurves
 
 if TYPE_CHECKING:
     from evenlag.lag.arrays import Floats
+    from evenlag.simulation.estimates import Estimates
     from evenlag.simulation.fluid_model import Simulated
     from evenlag.simulation.history import History
 
@@ -26,9 +22,9 @@ if TYPE_CHECKING:
 class ScenarioMetrics:
     """Metrics of L scenarios; times in ms.
 
-    lag, max_member_lag, time_lag_ms: [L, S]: of the group, of the most loaded member, and the age of the
-        oldest unprocessed record.
-    mean_lag: [L] the integral of the group's lag in the model, divided by the length of the period.
+    lag, time_lag_ms: [L, S]: of the group, and the age of the oldest unprocessed record.
+    max_member_lag: [3, L, S], of the most loaded member, by :class:`~evenlag.simulation.estimates.Case`.
+    mean_lag: [3, L] the integral of the group's lag in the model, divided by the length of the period.
     drain_place, drain_time_ms: Drain times [L] start at the snapshot with the largest measured lag; NaN if
         the period ends before.
     """
@@ -59,38 +55,33 @@ class ModelError:
     num_error_snapshots: int = 0
 
 
-def measure_scenarios(history: History, simulated: Simulated) -> ScenarioMetrics:
+def measure_scenarios(history: History, estimates: Estimates, simulated: Simulated) -> ScenarioMetrics:
     """Compute the metrics of all scenarios; no loop over rows or snapshots."""
     backlog = simulated.backlog
-    num_snapshots, num_scenarios, _ = backlog.shape
-    age_ms = 1000.0 * time_lags_s(history, backlog)
-    owner = simulated.owner.reshape(num_snapshots * num_scenarios, -1)
-    lags = backlog.reshape(owner.shape)
-    by_member = sum_by_member(owner, owner >= 0, lags, len(history.member_keys))
-    by_member = by_member.reshape(num_snapshots, num_scenarios, -1)
+    age_ms = 1000.0 * time_lags_s(history, estimates, backlog)
     drain_s = simulated.drain_s.max(axis=1, initial=0.0)
     return ScenarioMetrics(
         lag=backlog.sum(axis=2).T,
-        max_member_lag=by_member.max(axis=2, initial=0.0).T,
+        max_member_lag=simulated.max_member_lag.transpose(0, 2, 1),
         time_lag_ms=age_ms.max(axis=2, initial=0.0).T,
-        mean_lag=simulated.lag_records_s.sum(axis=0) / (history.at_s[-1] - history.at_s[0]),
+        mean_lag=simulated.lag_records_s.sum(axis=1) / (history.at_s[-1] - history.at_s[0]),
         drain_place=history.most_lag,
         drain_time_ms=np.where(np.isfinite(drain_s), 1000.0 * drain_s, np.nan),
     )
 
 
-def time_lags_s(history: History, backlog: Floats) -> Floats:
+def time_lags_s(history: History, estimates: Estimates, backlog: Floats) -> Floats:
     """Compute the age of the oldest unprocessed record.
 
-    The k-th record of a row arrived when its arrivals, linear between snapshots, passed k. Records before the
+    The k-th record of a row arrived when its arrivals, as estimated, passed k. Records before the
     first end offset of the period arrived evenly over the measured time lag. If that is unknown, their age
     counts from that first end offset: no record counts as older than was measured.
 
     Returns [S, L, P] seconds; 0 without a backlog.
     """
-    position, moment = arrival_curves(history)
+    position, moment = arrival_curves(history, estimates)
     queue = np.broadcast_to(np.arange(backlog.shape[2]), backlog.shape)
-    came = SentCurves(position, moment).sent_at(queue, position[1:, None, :] - backlog, ROUNDING_RECORDS)
+    came = SentCurves(position, moment).sent_at(queue, position[2::3, None, :] - backlog, ROUNDING_RECORDS)
     age = (history.at_s[:, None, None] - came).clip(min=0.0)
     return np.where(backlog > ROUNDING_RECORDS, age, 0.0)
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.simulation.history import ROUNDING_RECORDS, arrival_curves
+from evenlag.simulation.estimates import Case, arrival_curves
+from evenlag.simulation.history import ROUNDING_RECORDS
 from evenlag.simulation.waiting import SentCurves, Waiting, Waits, measure_waiting
 
 if TYPE_CHECKING:
     from evenlag.lag.arrays import Bools, Floats, Int64s
+    from evenlag.simulation.estimates import Estimates
     from evenlag.simulation.history import History
 
 _MOST_PARTS: Final = 2_000_000
@@ -18,20 +20,23 @@ _BINS: Final = 4_096
 
 
 class ReplayWaits:
-    """The waits of L scenarios.
+    """The waits of L scenarios in the likely case.
 
-    Records count that arrive after the first measured lag of their row; arrivals are linear between
-    snapshots. A row that is never measured is not simulated, and has none. What is not started when the row
-    goes, or at the end of the period, waits until then.
+    Records count that arrive after the first measured lag of their row. A row that is never measured is not
+    simulated, and has none. What is not started when the row goes, or at the end of the period, waits until
+    then; so does what retention deletes, or a new offset passes. What waits at a new offset waits again.
     """
 
-    def __init__(self, history: History, num_scenarios: int) -> None:
+    def __init__(self, history: History, estimates: Estimates, num_scenarios: int) -> None:
         self._at_s, self._num_scenarios = history.at_s, num_scenarios
-        position, moment = arrival_curves(history)
+        self._estimates = estimates
+        position, moment = arrival_curves(history, estimates)
         counts = history.known.any(axis=0) & (position[1:] > 0)
         records = np.where(counts, np.diff(position, axis=0), 0.0)
         self._num_records = float(records.sum())
-        self._curves, self._sent = SentCurves(position, moment, records), position[1:]
+        self._curves = SentCurves(position, moment, records)
+        # At each snapshot before and after its new offsets.
+        self._sent = position[1::3], position[2::3]
         self._scenario: list[Int64s] = []
         self._waits: list[Waits] = []
 
@@ -40,28 +45,31 @@ class ReplayWaits:
     ) -> None:
         """Add a part of the interval after a snapshot, by backlogs and their integral: [L, P].
 
-        The backlog bends once: in the middle, or where it reaches 0, so that its integral is the model's.
+        The backlog bends once: where the arrivals change, in the middle, or where it reaches 0, so that its
+        integral is the model's.
         """
         since_s, until_s = span_s
         lasts_s = until_s - since_s
-        middle = 2 * area / lasts_s - (before + after) / 2
-        bends_s = np.full(before.shape, lasts_s / 2)
+        knot_s = self._estimates.from_s[Case.LIKELY, 0, place] - since_s
+        bends_s = np.where((knot_s > 0) & (knot_s < lasts_s), knot_s, lasts_s / 2) + 0 * before
+        middle = (2 * area - before * bends_s - after * (lasts_s - bends_s)) / lasts_s
         np.divide(2 * area, before + after, out=bends_s, where=middle < -ROUNDING_RECORDS)
         bends_s, middle = bends_s.clip(max=lasts_s), middle.clip(min=0.0)
-        rate = (self._sent[place + 1] - self._sent[place]) / (self._at_s[place + 1] - self._at_s[place])
-        sent = self._sent[place] + rate * since_s
-        started = np.stack([sent - before, sent + rate * bends_s - middle, sent + rate * lasts_s - after])
+        moments = np.stack([0 * bends_s, bends_s, np.full(bends_s.shape, lasts_s)])
+        come = self._estimates.arrived_by(Case.LIKELY, place, since_s + moments)
+        started = self._sent[1][place] + come - np.stack([before, middle, after])
         started[1] = started[1].clip(started[0], started[2])
-        at_s = self._at_s[place] + since_s + np.stack([0 * bends_s, bends_s, np.full(bends_s.shape, lasts_s)])
+        at_s = self._at_s[place] + since_s + moments
         is_late = np.maximum(np.maximum(before, after), middle) > ROUNDING_RECORDS
         for part in (slice(0, 2), slice(1, 3)):
             self._add(is_late, started[part], at_s[part])
 
-    def end(self, place: int, goes: Bools, backlog: Floats) -> None:
-        """Let what is left in the rows that go at a snapshot be started then."""
-        is_late = goes & (backlog > ROUNDING_RECORDS)
-        sent = np.broadcast_to(self._sent[place], backlog.shape)
-        self._add(is_late, np.stack([sent - backlog, sent]), np.full((2, *backlog.shape), self._at_s[place]))
+    def end(self, place: int, goes: Bools, backlog: Floats, kept: Floats) -> None:
+        """Let what rows do not keep of their backlog be started at a snapshot."""
+        is_late = goes & (backlog - kept > ROUNDING_RECORDS)
+        sent = np.broadcast_to(self._sent[0][place], backlog.shape)
+        at_s = np.full((2, *backlog.shape), self._at_s[place])
+        self._add(is_late, np.stack([sent - backlog, sent - kept]), at_s)
 
     def measure(self) -> tuple[Waiting, ...]:
         """Return the measures of each scenario."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import numpy as np
 
@@ -99,8 +99,12 @@ class Counts:
 
 
 class Scenario(Protocol):
-    """One scenario of a simulation."""
+    """One scenario of a simulation.
 
+    is_real: Its lag was measured at the snapshots.
+    """
+
+    is_real: ClassVar[bool]
     name: str
     counts: Counts
     owner: Int32s
@@ -123,10 +127,16 @@ def pause_s(protocol: str, changed: Bools, held: Bools, pauses: Pauses) -> Float
 
 @dataclass(slots=True)
 class ObservedScenario:
-    """The observed owners; it validates the model."""
+    """The observed owners; it validates the model.
 
+    has_stops: bool [S - 1, P], intervals of rows whose owner has a speed that includes its real stops; None:
+        of none.
+    """
+
+    is_real: ClassVar[bool] = True
     history: History
     pauses: Pauses
+    has_stops: Bools | None = None
     name: str = OBSERVED
     counts: Counts = field(default_factory=Counts)
     owner: Int32s = field(init=False)
@@ -153,7 +163,9 @@ class ObservedScenario:
         self.counts.forced_rebalances += is_forced
         stands = pause_s(protocol_of(history.groups[place].assignor), changed, self.owner >= 0, self.pauses)
         self.counts.paused_s += float(stands.sum())
-        return stands
+        if self.has_stops is None or place == len(self.has_stops):
+            return stands
+        return np.where(self.has_stops[place], 0.0, stands)
 
 
 @dataclass(slots=True)
@@ -166,6 +178,7 @@ class CandidateScenario:
     gates that simulations evaluate.
     """
 
+    is_real: ClassVar[bool] = False
     history: History
     pauses: Pauses
     policy: Candidate

@@ -13,8 +13,9 @@ from assignor_core.algorithms.partition_classes import classes_of
 from assignor_core.errors import AssignorError
 from evenlag.name_patterns import matches_pattern
 from evenlag.policy.candidates import OBSERVED
+from evenlag.simulation.estimates import Case, estimate
 from evenlag.simulation.fluid_model import simulate
-from evenlag.simulation.history import estimate_capacities, sum_by_member
+from evenlag.simulation.history import sum_by_member
 from evenlag.simulation.replay_metrics import (
     count_unknown_ages,
     measure_history,
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from evenlag.policy.candidates import Candidate
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Pauses
+    from evenlag.simulation.estimates import Estimates
     from evenlag.simulation.fluid_model import Simulated
-    from evenlag.simulation.history import Capacities, History, Structure
+    from evenlag.simulation.history import History, Structure
     from evenlag.simulation.replay_metrics import ScenarioMetrics
 
 _NEVER = np.iinfo(np.int64).max // 2
@@ -242,18 +244,21 @@ def simulate_group(
     if reason is not None:
         return [fixed | name | {"reason": reason} for name in names]
     relative = np.array([_relative(rule, instance) for instance in history.instance_ids])
-    capacities = estimate_capacities(history, relative)
+    estimates = estimate(history, relative)
     candidate_scenarios = [
         CandidateScenario(history, pauses, policy, each)
         for policy, each in zip(compared, settings, strict=True)
     ]
-    scenarios: list[Scenario] = [ObservedScenario(history, pauses), *candidate_scenarios]
+    scenarios: list[Scenario] = [
+        ObservedScenario(history, pauses, estimates.has_stops),
+        *candidate_scenarios,
+    ]
     try:
-        simulated = simulate(history, scenarios, capacities.records_per_s)
+        simulated = simulate(history, scenarios, estimates)
     except AssignorError as error:
         return [fixed | name | {"reason": str(error)} for name in names]
-    measured = measure_scenarios(history, simulated)
-    fixed |= _of_history(history, capacities, measured)
+    measured = measure_scenarios(history, estimates, simulated)
+    fixed |= _of_history(history, estimates, measured)
     rows = [
         fixed | name | _of_scenario(measured, simulated, number, scenario)
         for number, (name, scenario) in enumerate(zip(names, scenarios, strict=True))
@@ -284,15 +289,15 @@ def _relative(rule: GroupSettings, instance_id: str | None) -> float:
     return rule.capacity_of(instance_id) if named else np.nan
 
 
-def _of_history(history: History, capacities: Capacities, measured: ScenarioMetrics) -> dict[str, Any]:
+def _of_history(history: History, estimates: Estimates, measured: ScenarioMetrics) -> dict[str, Any]:
     return {
         "num_partitions": history.live.shape[1],
         "num_members": len(history.member_keys),
         "at": [_moment(at_s) for at_s in history.at_s.tolist()],
         "drain_from": _moment(history.at_s[measured.drain_place]),
         "arrived_records": round(float(history.arrived.sum())),
-        "num_observed_capacities": int(capacities.is_observed.sum()),
-        "num_assumed_capacities": int((~capacities.is_observed).sum()),
+        "num_observed_capacities": int(estimates.is_observed.sum()),
+        "num_assumed_capacities": int((~estimates.is_observed).sum()),
         "num_unknown_ages": count_unknown_ages(history),
         "unknown_share": _unknown_share(history),
         "num_unknown_partitions": int((~history.known.any(axis=0)).sum()),
@@ -314,9 +319,9 @@ def _of_scenario(
     waiting = simulated.waiting[number]
     return {
         "lag_records": _whole(lag),
-        "max_member_lag_records": _whole(measured.max_member_lag[number]),
+        "max_member_lag_records": _whole(measured.max_member_lag[Case.LIKELY, number]),
         "time_lag_ms": _whole(measured.time_lag_ms[number]),
-        "mean_lag_records": float(measured.mean_lag[number]),
+        "mean_lag_records": float(measured.mean_lag[Case.LIKELY, number]),
         "max_lag_records": round(float(lag.max())),
         "max_time_lag_ms": round(float(measured.time_lag_ms[number].max())),
         "drain_time_ms": None if np.isnan(drain_ms) else round(float(drain_ms)),

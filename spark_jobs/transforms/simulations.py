@@ -81,6 +81,7 @@ def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonCont
         "partition",
         "owner_member_id",
         "lag_records",
+        "log_start_offset",
         "end_offset",
         "time_lag_ms",
     )

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from evenlag.policy.settings import Pauses
+from evenlag.simulation.estimates import constant
 from evenlag.simulation.fluid_model import simulate
 from evenlag.simulation.replay_metrics import measure_scenarios, time_lags_s
 from evenlag.simulation.scenarios import ObservedScenario
@@ -27,11 +28,13 @@ AT_S = (0.0, 15.0, 136.0)
 
 def simulated(history: History, capacity: list[float], pauses: Pauses | None = None) -> Simulated:
     scenario = ObservedScenario(history, pauses or Pauses(eager_s=0, moved_s=0, stall_s=0))
-    return simulate(history, [scenario], np.array(capacity))
+    return simulate(history, [scenario], constant(history, np.array(capacity)))
 
 
 def measured(history: History, capacity: list[float], pauses: Pauses | None = None) -> ScenarioMetrics:
-    return measure_scenarios(history, simulated(history, capacity, pauses))
+    return measure_scenarios(
+        history, constant(history, np.array(capacity)), simulated(history, capacity, pauses)
+    )
 
 
 def one_partition(
@@ -79,7 +82,9 @@ def test_a_drain_that_goes_over_several_intervals_counts_all_of_them() -> None:
 def test_no_record_is_taken_to_be_older_than_what_was_measured() -> None:
     """One record in the first 15 s would make the 500 of the first snapshot two hours old."""
     history = one_partition([1000.0, 1001.0, 1001.0], [500.0, 501.0, 501.0])
-    ages = time_lags_s(history, np.array([[[500.0]], [[501.0]], [[501.0]]]))[:, 0, 0]
+    ages = time_lags_s(history, constant(history, np.ones(1)), np.array([[[500.0]], [[501.0]], [[501.0]]]))[
+        :, 0, 0
+    ]
     assert ages.tolist() == pytest.approx([0.0, 15.0, 136.0])
 
 
@@ -92,7 +97,7 @@ def test_an_age_that_is_known_only_when_the_lag_is_known_counts_from_there() -> 
     for age_s, oldest_s in ((20.0, 20.0), (None, 15.0)):
         columns = [[end] for end in ends], [[lag] for lag in lags]
         history = history_of(*columns, owners, groups, age_s=age_s, at_s=AT_S)
-        ages = time_lags_s(history, backlog)[:, 0, 0]
+        ages = time_lags_s(history, constant(history, np.ones(1)), backlog)[:, 0, 0]
         assert ages[1] == pytest.approx(oldest_s)
         # 150 left of the 300 that came evenly in the first 15 s.
         assert ages[2] == pytest.approx(136.0 - 7.5)

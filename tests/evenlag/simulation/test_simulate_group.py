@@ -11,8 +11,8 @@ from evenlag.errors import PolicyError
 from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.policy.settings import Pauses
+from evenlag.simulation.estimates import constant, estimate_speeds
 from evenlag.simulation.fluid_model import simulate
-from evenlag.simulation.history import estimate_capacities
 from evenlag.simulation.replay_metrics import model_error, time_lags_s
 from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario
 from evenlag.simulation.simulate_group import score_group, simulate_group
@@ -61,8 +61,8 @@ def busy_history(instance: str = "") -> History:
 
 
 def test_a_member_can_do_what_it_did_while_it_was_behind_and_others_are_taken_to_be_like_it() -> None:
-    capacities = estimate_capacities(busy_history())
-    assert capacities.records_per_s.tolist() == pytest.approx([10.0, 10.0])
+    capacities = estimate_speeds(busy_history())
+    assert capacities.likely.tolist() == pytest.approx([10.0, 10.0])
     assert capacities.is_observed.tolist() == [True, False]
 
 
@@ -77,9 +77,9 @@ def test_what_is_known_of_a_member_is_a_lower_bound_of_what_it_can_do(is_kept: b
     for number, row in enumerate(lags):
         row[3 if is_kept else 2 + number % 2] = None
     history = history_of(ends, lags, [["a"] * 4] * 6, [snapshot("a")] * 6)
-    capacities = estimate_capacities(history)
+    capacities = estimate_speeds(history)
     # Three, or two, of its four partitions are known at both ends of an interval.
-    assert capacities.records_per_s.tolist() == pytest.approx([30.0 if is_kept else 20.0])
+    assert capacities.likely.tolist() == pytest.approx([30.0 if is_kept else 20.0])
     assert capacities.is_observed.tolist() == [is_kept]
     (observed,) = simulate_group(history, GroupSettings(), [], Pauses())
     assert observed["num_unknown_partitions"] == int(is_kept)
@@ -87,15 +87,15 @@ def test_what_is_known_of_a_member_is_a_lower_bound_of_what_it_can_do(is_kept: b
 
 
 def test_a_rule_of_the_policy_says_what_a_member_can_do_relative_to_what_was_seen() -> None:
-    capacities = estimate_capacities(busy_history("pod"), np.array([np.nan, 3.0]))
-    assert capacities.records_per_s.tolist() == pytest.approx([10.0, 30.0])
+    capacities = estimate_speeds(busy_history("pod"), np.array([np.nan, 3.0]))
+    assert capacities.likely.tolist() == pytest.approx([10.0, 30.0])
 
 
 def test_when_nobody_was_behind_the_largest_rate_is_a_lower_bound_for_all() -> None:
     ends: list[list[float | None]] = [[300.0 * at, 1200.0 * at] for at in range(4)]
     history = history_of(ends, [[0.0, 0.0]] * 4, [["a", "b"]] * 4, [snapshot("a", "b")] * 4)
-    capacities = estimate_capacities(history)
-    assert capacities.records_per_s.tolist() == pytest.approx([4.0, 4.0])
+    capacities = estimate_speeds(history)
+    assert capacities.likely.tolist() == pytest.approx([4.0, 4.0])
     assert not capacities.is_observed.any()
 
 
@@ -104,7 +104,7 @@ def test_time_lag_is_the_age_of_the_oldest_record_not_processed() -> None:
     ends = [[300.0 * at] for at in range(3)]
     history = history_of(ends, [[60.0], [0.0], [0.0]], [["a"]] * 3, [snapshot("a")] * 3, age_s=120.0)
     backlog = np.array([[[60.0], [60.0]], [[330.0], [100.0]], [[0.0], [450.0]]])
-    ages = time_lags_s(history, backlog)[:, :, 0]
+    ages = time_lags_s(history, constant(history, np.ones(1)), backlog)[:, :, 0]
     # 330 behind after 300 came: the oldest is the middle one of the 60 that had come in 120 s before.
     assert ages.tolist() == pytest.approx(np.array([[120.0, 120.0], [360.0, 100.0], [0.0, 450.0]]), abs=0.01)
 
@@ -128,7 +128,9 @@ def test_the_replay_of_what_really_ran_is_what_was_seen_and_a_policy_by_lag_does
     capacity = np.array([10.0, 10.0])
     policy = parse_candidate("lag-aware-sticky:min_gain=0.05")
     scenario = CandidateScenario(history, NO_PAUSES, policy, policy.settings_for(GroupSettings()))
-    simulated = simulate(history, [ObservedScenario(history, NO_PAUSES), scenario], capacity)
+    simulated = simulate(
+        history, [ObservedScenario(history, NO_PAUSES), scenario], constant(history, capacity)
+    )
     assert simulated.backlog[:, 0] == pytest.approx(history.lag)
     assert simulated.backlog[-1, 1].sum() < simulated.backlog[-1, 0].sum()
     assert scenario.counts.moves > 0

@@ -34,10 +34,12 @@ def history_of(
     *,
     age_s: float | None = None,
     at_s: Sequence[float] | None = None,
+    starts: Sequence[Sequence[float | None]] | None = None,
 ) -> History:
     """Build a history from snapshots x partitions; an owner ``-`` says that the partition is not there.
 
     age_s: Time lag of everything that was seen, None when not known.
+    starts: Log start offsets; not known when not given.
     at_s: When the snapshots were, in seconds after the first; five minutes apart when not given.
     """
     cells = [(s, p) for s, row in enumerate(owners) for p, owner in enumerate(row) if owner != "-"]
@@ -56,6 +58,7 @@ def history_of(
             topic_id=np.zeros(len(cells), dtype=np.int64),
             partition=partition,
             lag=column(lags),
+            start=np.full(len(cells), np.nan) if starts is None else column(starts),
             end=column(ends),
             age_s=np.full(len(cells), np.nan if age_s is None else age_s),
             owner=np.array(
