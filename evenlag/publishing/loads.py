@@ -7,22 +7,24 @@ a publishing run: loads that are not refreshed end by themselves, and the next c
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from assignor_core.algorithms.present_loads import present_loads
 from assignor_core.errors import AssignorError
 from assignor_core.loads import (
     LOADS_KEY_PREFIX,
     MAX_CAPACITY,
+    LoadFlow,
     LoadRacks,
     LoadsPayload,
     encode_loads,
     loads_key,
 )
-from assignor_core.objective import Load, member_load
+from assignor_core.objective import Load
 from evenlag.enums import ControlAction, GroupState, GroupType, Mode
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
@@ -34,6 +36,7 @@ from evenlag.planning.eligibility import hint_blocker, planning_blocker, summari
 from evenlag.planning.group_batch import build_batch
 from evenlag.planning.group_planner import build_group, member_keys, together_ids
 from evenlag.publishing.hint_topic import read_hint_topic
+from evenlag.publishing.scaled_loads import Measured, scale_measured
 from evenlag.publishing.sealing.signed_records import group_signing_key
 from evenlag.publishing.writing.hint_publisher import hint_publisher
 from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes, size_problem
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
     from evenlag.planning.eligibility import GroupSummary
     from evenlag.planning.group_batch import GroupBatch
+    from evenlag.planning.group_planner import GroupRows
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy
@@ -55,14 +59,12 @@ if TYPE_CHECKING:
 
 _LOG = named_logger(__name__)
 
-LARGEST_LOAD: Final = 1_000_000
-_DIGITS: Final = 3
 _MINUTE_MS: Final = 60_000
 _THOUSANDTHS: Final = 1_000
 _LAG_COLUMNS: Final = (
     "group_id", "topic_id", "topic", "partition", "owner_member_id", "target_member_id", "status",
-    "lag_records", "lag_bound", "arrival_rate_records_per_s", "stalled", "commit_problem", "owner_problem",
-    "racks",
+    "lag_records", "lag_bound", "arrival_rate_records_per_s", "consume_rate_records_per_s", "stalled",
+    "commit_problem", "owner_problem", "racks",
 )  # fmt: skip
 _MEMBER_COLUMNS: Final = (
     "group_id", "member_id", "group_instance_id", "rack_id", "subscription", "group_state", "group_type",
@@ -101,24 +103,6 @@ def build_loads(
         if payload is not None:
             found[group_id] = payload
     return found
-
-
-def scale_loads(load: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Scale loads so that the largest is a million, and round them to three significant digits.
-
-    Examples
-    --------
-    >>> scale_loads(np.array([0.0, 1.0, 3.0, 2048.0])).tolist()
-    [0, 488, 1460, 1000000]
-    """
-    largest = float(load.max(initial=0.0))
-    if not largest > 0:
-        return np.zeros(len(load), dtype=np.int64)
-    scaled = load / largest * LARGEST_LOAD
-    digits = np.floor(np.log10(np.maximum(scaled, 1.0))) + 1
-    unit = 10.0 ** np.maximum(digits - _DIGITS, 0)
-    rounded: NDArray[np.int64] = (np.rint(scaled / unit) * unit).astype(np.int64)
-    return rounded
 
 
 def scale_capacities(capacities: Mapping[str, float]) -> tuple[int, dict[str, int]]:
@@ -180,43 +164,85 @@ def _payload(
 ) -> LoadsPayload:
     rows = build_group(batch, number)
     group = rows.group
-    load = scale_loads(member_load(settings.load, group.lag, rows.arrival_rate))
+    load, flow = scale_measured(settings.load, _measured(batch, number, rows))
     is_unknown = rows.is_unknown
     if settings.load is not Load.LAG:
         is_unknown = is_unknown | np.isnan(rows.arrival_rate)
     first, last = batch.row_start[number : number + 2].tolist()
     topics = slice(*batch.topic_start[number : number + 2].tolist())
+    layout = _Layout(
+        rows.topic_ids, batch.topic_rows[topics].tolist(), batch.lag["partition"].to_numpy()[first:last]
+    )
     instances = dict(zip(member_keys(group), group.instance_ids, strict=True))
     default_capacity, capacities = scale_capacities(
         {key: settings.capacity_of(instance) for key, instance in instances.items()}
     )
     measured_at_ms = round(snapshot["finished_at"].timestamp() * 1000)
-    return LoadsPayload(
+    payload = LoadsPayload(
         cluster_id=snapshot["kafka_cluster_id"],
         group_id=batch.group_ids[number],
         snapshot_id=snapshot["snapshot_id"],
         measured_at_ms=measured_at_ms,
         valid_until_ms=measured_at_ms + settings.loads_valid_minutes * _MINUTE_MS,
-        loads=_by_partition(
-            rows.topic_ids,
-            batch.topic_rows[topics].tolist(),
-            batch.lag["partition"].to_numpy()[first:last],
-            load,
-            is_unknown,
-        ),
+        loads=layout.by_partition(load, is_unknown),
         capacities=capacities,
         default_capacity=default_capacity,
         count_slack=settings.count_slack,
         max_moves=settings.max_moves,
         member_ids=sorted(group.member_ids) if summary.type == GroupType.CONSUMER else None,
-        racks=_racks(batch, number, rows.topic_ids, settings),
+        racks=_racks(batch, number, layout, settings),
         together=together_ids(rows, settings.together),
+        flow=None
+        if flow is None
+        else LoadFlow(
+            arrivals=layout.by_partition(flow.arrivals, is_unknown, 0),
+            owners=layout.by_partition(flow.owners, is_unknown | (flow.owners < 0)),
+            speeds=flow.speeds.tolist(),
+            per_s=flow.per_s,
+            horizon_s=flow.horizon_s,
+        ),
+    )
+    return keep_material_flow(payload)
+
+
+def keep_material_flow(payload: LoadsPayload) -> LoadsPayload:
+    """Return loads without a flow that changes little within half of their validity."""
+    later = present_loads(payload, (payload.measured_at_ms + payload.valid_until_ms) // 2)
+    is_material = moved_share(payload.loads, later.loads) >= MATERIAL_SHARE - _ROUNDING
+    return payload if is_material else replace(payload, flow=None)
+
+
+def _measured(batch: GroupBatch, number: int, rows: GroupRows) -> Measured:
+    """What is measured of a group; a partition without progress is processed by nobody.
+
+    A member whose speed is unknown goes on as it does now, where it may have no backlog.
+    """
+    first, last = batch.row_start[number : number + 2].tolist()
+    members = slice(*batch.member_start[number : number + 2].tolist())
+    holder = np.where(rows.stalled, -1, batch.holder[first:last])
+    cost = _floats(batch.lag, "cost", 1.0)[first:last]
+    consumed = cost * _floats(batch.lag, "consume_rate_records_per_s", 0.0)[first:last]
+    size = members.stop - members.start
+    known = _floats(batch.members, "speed_records_per_s", 0.0)[members]
+    return Measured(
+        lag=rows.group.lag,
+        arrival_rate=rows.arrival_rate,
+        owner=holder,
+        speed=np.maximum(known, np.bincount(holder[holder >= 0], consumed[holder >= 0], minlength=size)),
+        cost=cost,
     )
 
 
-def _racks(
-    batch: GroupBatch, number: int, topic_ids: Sequence[str], settings: GroupSettings
-) -> LoadRacks | None:
+def _floats(table: pa.Table, column: str, unknown: float) -> NDArray[np.float64]:
+    """A column of numbers; a lake of an earlier version has some not yet."""
+    import pyarrow.compute as pc
+
+    if column not in table.column_names:
+        return np.full(len(table), unknown)
+    return np.asarray(pc.fill_null(table[column], unknown).to_numpy(), dtype=np.float64)
+
+
+def _racks(batch: GroupBatch, number: int, layout: _Layout, settings: GroupSettings) -> LoadRacks | None:
     """Where the partitions of a group can be read; None if that, or its members' racks, are unknown."""
     if batch.racks is None:
         return None
@@ -232,36 +258,34 @@ def _racks(
     shift = int(not known.all())
     return LoadRacks(
         sets=[sorted(names[racks].tolist()) for racks in sets[shift:]],
-        topics=_by_partition(
-            topic_ids,
-            batch.topic_rows[slice(*batch.topic_start[number : number + 2].tolist())].tolist(),
-            batch.lag["partition"].to_numpy()[first:last],
-            index.reshape(-1) - shift,
-            ~known,
-        ),
+        topics=layout.by_partition(index.reshape(-1) - shift, ~known),
         tolerance=round(_THOUSANDTHS * settings.rack_tolerance),
     )
 
 
-def _by_partition(
-    topic_ids: Sequence[str],
-    topic_rows: Sequence[int],
-    partition: NDArray[np.int32],
-    load: NDArray[np.int64],
-    is_unknown: NDArray[np.bool_],
-) -> dict[str, list[int | None]]:
-    """Loads by topic and partition number; None for an unknown one, and for a partition without a row."""
-    found: dict[str, list[int | None]] = {}
-    start = 0
-    for topic_id, size in zip(topic_ids, topic_rows, strict=True):
-        rows = slice(start, start + size)
-        values = np.full(int(partition[rows].max(initial=-1)) + 1, None, dtype=object)
-        known = ~is_unknown[rows]
-        # As objects these are Python's own integers, which JSON can write.
-        values[partition[rows][known]] = load[rows][known]
-        found[topic_id] = values.tolist()
-        start += size
-    return found
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """Topics of a group, their numbers of rows, and the partition number of each row."""
+
+    topic_ids: Sequence[str]
+    topic_rows: Sequence[int]
+    partition: NDArray[np.int32]
+
+    def by_partition(
+        self, value: NDArray[np.int64], is_unknown: NDArray[np.bool_], unknown: int | None = None
+    ) -> dict[str, list[Any]]:
+        """Values by topic and partition number; `unknown` is also that of a partition without a row."""
+        found: dict[str, list[Any]] = {}
+        start = 0
+        for topic_id, size in zip(self.topic_ids, self.topic_rows, strict=True):
+            rows = slice(start, start + size)
+            values = np.full(int(self.partition[rows].max(initial=-1)) + 1, unknown, dtype=object)
+            known = ~is_unknown[rows]
+            # As objects these are Python's own integers, which JSON can write.
+            values[self.partition[rows][known]] = value[rows][known]
+            found[topic_id] = values.tolist()
+            start += size
+        return found
 
 
 # What of loads counts whatever it changes by.
@@ -285,7 +309,9 @@ def material_change(published: LoadsPayload, measured: LoadsPayload, now_ms: int
         return reason
     if now_ms >= (published.measured_at_ms + published.valid_until_ms) // 2:
         return "half of the validity passed"
-    moved = moved_share(published.loads, measured.loads)
+    # As a leader that places now would have them by either record.
+    at_ms = measured.measured_at_ms
+    moved = moved_share(present_loads(published, at_ms).loads, present_loads(measured, at_ms).loads)
     return f"{moved:.0%} of the load moved" if moved >= MATERIAL_SHARE - _ROUNDING else None
 
 

@@ -20,6 +20,7 @@ from assignor_core.objective import Load
 from assignor_core.verify import find_violations, largest_count_gap
 from evenlag.policy.candidates import CandidateSettings, parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
+from evenlag.publishing.scaled_loads import scale_loads
 from evenlag.simulation.scenarios import Planner
 from tests.bench.field.contenders.group import TOPIC_IDS
 from tests.bench.field.contenders.published import Published
@@ -161,7 +162,7 @@ class LivingHints(TodaysHints):
 
     def measure(self, at_s: int, loads: NDArray[np.float64]) -> None:
         """Take over a loads record, if the publisher would write it."""
-        self._published.write_loads(instances_of(self.day), loads, at_s, at_s)
+        self._published.write_loads(instances_of(self.day), (scale_loads(loads), None), at_s, at_s)
 
     def receive(self, hint: SimHint) -> None:
         """Take over a hint as the record that consumers read."""
@@ -206,7 +207,7 @@ class Oracle(TodaysHints):
         return min((planned.assignment, placed), key=rank)
 
     def _loads_record(self, view: View, loads: NDArray[np.float64]) -> LoadsPayload:
-        return Published(self.rule).loads(instances_of(self.day), loads, view.at_s)
+        return Published(self.rule).loads(instances_of(self.day), (scale_loads(loads), None), view.at_s)
 
 
 def cooperative_sticky(group: Group, count_slack: int) -> Assignment:

@@ -97,11 +97,11 @@ def scale_out(
         rows = []
         while len(runners) < _TO:
             time.sleep(pause_s)
-            before, held = runners[0].generation, _owners(runners)
+            before, held = runners[0].generation, owners(runners)
             recorded = {r.key: len(r.events) for r in runners}
             start()
-            wait_until(lambda: _is_quiet(runners, len(loads)))
-            now = _owners(runners)
+            wait_until(lambda: is_quiet(runners, len(loads)))
+            now = owners(runners)
             by_member = [sum(loads[p] for p, owner in now.items() if owner == r.key) for r in runners]
             rows.append(
                 {
@@ -174,14 +174,14 @@ def _follow_a_hint(cluster: Cluster, runners: list[Runner], loads: Sequence[int]
     cluster.publish(cluster.payload(placement, count_slack=count_slack, max_moves=1_000))
     wait_until(lambda: all({n for _, n in r.held} == set(placement[r.key][topic]) for r in runners))
     wait_until(lambda: all(r.consumer.hint_cache.view.loads is not None for r in runners))
-    wait_until(lambda: _is_quiet(runners, len(loads)))
+    wait_until(lambda: is_quiet(runners, len(loads)))
 
 
-def _owners(runners: Sequence[Runner]) -> dict[int, str]:
+def owners(runners: Sequence[Runner]) -> dict[int, str]:
     return {number: r.key for r in runners for _, number in r.held}
 
 
-def _is_quiet(runners: Sequence[Runner], num_partitions: int) -> bool:
+def is_quiet(runners: Sequence[Runner], num_partitions: int) -> bool:
     """Whether the group is settled, and nobody asks for another rebalance for a while."""
     if not is_settled(runners, num_partitions):
         return False

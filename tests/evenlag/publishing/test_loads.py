@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from assignor_core.algorithms.present_loads import present_loads
 from assignor_core.loads import LoadRacks, LoadsPayload, encode_loads
 from assignor_core.objective import Load
 from evenlag.enums import Mode, OnChange
@@ -15,7 +16,9 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.policy.portable_settings import unpack
-from evenlag.publishing.loads import build_loads, material_change, scale_capacities, scale_loads
+from evenlag.publishing.loads import build_loads, material_change, scale_capacities
+from evenlag.publishing.scaled_loads import Measured, scale_loads, scale_measured
+from tests.bench.field.contenders.published import record_flow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +101,74 @@ def test_a_rule_that_balances_rates_publishes_rates() -> None:
     settings = AUTO.changed(load=Load.RATE)
     (payload,) = build(lag_rows(9, 9, 9, rates=[5.0, None, 2.0]), [member("a")], settings).values()
     assert payload.loads == {TOPIC_ID: [1_000_000, None, 400_000]}
+
+
+def draining(seconds: int = 0, *, taken: int = 10, arrived: int = 2) -> list[dict[str, Any]]:
+    """Rows of two partitions of one member and one of another, so many seconds after the first snapshot.
+
+    The first member processes records of its partitions in turn; the other keeps up.
+    """
+    left = [6_000 + (arrived - taken // 2) * seconds, 3_000 - taken // 2 * seconds, 5 * arrived]
+    rates = [float(arrived), 0.0, float(arrived)]
+    rows = lag_rows(*left, rates=rates)
+    for row, consumed in zip(rows, (taken / 2, taken / 2, float(arrived)), strict=True):
+        row["consume_rate_records_per_s"] = consumed
+    rows[2]["owner_member_id"] = "b"
+    return rows
+
+
+TWO_MEMBERS = [member("a"), member("b")]
+
+
+def test_loads_that_drain_have_a_flow_that_brings_them_to_the_next_snapshot() -> None:
+    found = build(draining(), TWO_MEMBERS)["g"]
+    assert found.flow is not None
+    assert found.flow.owners == {TOPIC_ID: [0, 0, 1]}
+    assert LoadsPayload.decode(found.encode()) == found
+    (present,) = present_loads(found, AT_MS + 300_000).loads.values()
+    # 6,000 - 3 * 300 and 3,000 - 5 * 300 records, of which 6,000 were a million.
+    assert present == pytest.approx([850_000, 250_000, 1_667], rel=0.01)
+
+
+def test_a_stalled_partition_is_processed_by_nobody() -> None:
+    rows = draining()
+    rows[0] |= {"stalled": True, "consume_rate_records_per_s": 0.0}
+    found = build(rows, TWO_MEMBERS)["g"]
+    assert found.flow is not None
+    assert found.flow.owners == {TOPIC_ID: [None, 0, 1]}
+    (present,) = present_loads(found, AT_MS + 60_000).loads.values()
+    assert present == pytest.approx([1_020_000, 450_000, 1_667], rel=0.01)
+
+
+def test_a_measured_speed_goes_before_what_a_member_processes_at_the_moment() -> None:
+    members = build_members(TWO_MEMBERS, speeds=[30.0, None])
+    found = build_loads(table_of(LAG, draining()), members, {"g": AUTO}, SNAPSHOT)["g"]
+    assert found.flow is not None
+    assert found.flow.speeds[0] / found.flow.speeds[1] == pytest.approx(30 / 2)
+
+
+def build_members(rows: Sequence[dict[str, Any]], *, speeds: Sequence[float | None]) -> pa.Table:
+    import pyarrow as pa
+
+    made = table_of(MEMBERS, rows)
+    name = "speed_records_per_s"
+    made = made.drop_columns([name]) if name in made.column_names else made
+    return made.append_column(name, pa.array(speeds, pa.float64()))
+
+
+@pytest.mark.parametrize(
+    "lag",
+    [
+        lag_rows(2_048, 3, None, 0),
+        # As much arrives as is processed.
+        draining(taken=2, arrived=1),
+        # Loads of rates stay.
+        [],
+    ],
+)
+def test_loads_that_hardly_change_have_no_flow(lag: list[dict[str, Any]]) -> None:
+    settings = AUTO if lag else AUTO.changed(load=Load.RATE)
+    assert build(lag or draining(), TWO_MEMBERS, settings)["g"].flow is None
 
 
 def test_capacities_are_whole_numbers_and_a_newcomer_has_the_default() -> None:
@@ -227,6 +298,21 @@ def test_loads_are_written_again_when_they_changed_materially(
     assert material_change(payload(100, 100), later, AT_MS + 5 * MINUTE_MS - 1) == reason
 
 
+def test_loads_that_changed_as_their_flow_says_are_not_written_again() -> None:
+    def at(seconds: int, rows: list[dict[str, Any]]) -> LoadsPayload:
+        snapshot = SNAPSHOT | {"finished_at": AT + timedelta(seconds=seconds)}
+        tables = table_of(LAG, rows), table_of(MEMBERS, TWO_MEMBERS)
+        return build_loads(*tables, {"g": AUTO}, snapshot)["g"]
+
+    published = at(0, draining())
+    now_ms = AT_MS + 299_000
+    assert material_change(published, at(290, draining(290)), now_ms) is None
+    # The first two have 77 and 23 % of what is expected, and 67 and 33 % of what was measured.
+    assert material_change(replace(published, flow=None), at(290, draining(290)), now_ms) is not None
+    stopped = draining(0)
+    assert material_change(published, at(290, stopped), now_ms) == "10% of the load moved"
+
+
 def test_unchanged_loads_are_written_again_when_half_of_their_validity_has_passed() -> None:
     now, later = payload(100, 100), payload(100, 100, at=1)
     assert material_change(now, later, AT_MS + 5 * MINUTE_MS - 1) is None
@@ -254,3 +340,13 @@ def test_a_record_has_the_size_that_the_operations_page_states(
     found = len(encode_loads(made.encode(), group_key=b"k" * 32))
     ids = sum(len(name) + 3 for name in names[:num_members]) if is_for_brokers else 0
     assert found == pytest.approx(size + ids, rel=0.03)
+    rates = np.random.default_rng(21).permutation(weights) * 1_000
+    owner = np.arange(num_partitions) % num_members
+    speed = np.full(num_members, 2 * rates.sum() / num_members)
+    load, flow = scale_measured(
+        Load.LAG, Measured(np.rint(values).astype(int), rates, owner, speed, np.ones(num_partitions))
+    )
+    assert flow is not None
+    with_flow = replace(made, loads={TOPIC_ID: load.tolist()}, flow=record_flow(flow, TOPIC_ID))
+    draining = len(encode_loads(with_flow.encode(), group_key=b"k" * 32))
+    assert draining == pytest.approx({995: 1_793, 46_337: 102_299}[size] + ids, rel=0.03)

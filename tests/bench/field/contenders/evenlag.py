@@ -1,9 +1,9 @@
 """evenlag: its planner and gates each cycle, its hints and loads, and its clients' choice at each rebalance.
 
 The code is the product's: `Planner` (``assign_rows``, the gates that a simulation can evaluate: cooldown,
-``min_gain``, ``max_moves``, ``count_slack``), ``scale_loads`` and ``material_change``, ``choose_target`` with
-``place_by_load``. Not in it: the back-off, which needs three plans evaluated half an hour after each without
-another in between, and evaluations themselves.
+``min_gain``, ``max_moves``, ``count_slack``), ``scale_measured`` and ``material_change``, ``choose_target``
+with ``place_by_load``. Not in it: the back-off, which needs three plans evaluated half an hour after each
+without another in between, and evaluations themselves.
 
 A cycle reads lag and end offsets and publishes later: a time measured with ``evenlag run --watch``
 (``docs/bench/burst.json``), or through Airflow with a Spark Connect server
@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from assignor_core.metrics import count_moves
-from assignor_core.objective import Load, member_load
+from assignor_core.objective import Load
 from evenlag.enums import Mode
 from evenlag.planning.group_work import GroupWork
 from evenlag.policy.candidates import CandidateSettings, parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GateLimits, GroupSettings
+from evenlag.publishing.scaled_loads import Measured, scale_measured
 from evenlag.simulation.scenarios import Planner
 from tests.bench.field.contenders.group import Fleet, GroupContender
 from tests.bench.field.contenders.published import Published, instances_of
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assignor_core.group import Group
-    from evenlag.lag.arrays import Floats, Int32s, Int64s
+    from evenlag.lag.arrays import Floats, Int32s
     from tests.bench.field.contenders.group import Observed
+    from tests.bench.field.contenders.published import Scaled
     from tests.bench.field.traces import Trace
 
 
@@ -79,7 +81,7 @@ class Evenlag(GroupContender):
         self._cost = work.sum(axis=0) / records.sum(axis=0).clip(min=1)
         self._rate: Floats | None = None
         self._change: Floats | None = None
-        self._last_end: tuple[float, Int64s] | None = None
+        self._last: Observed | None = None
         super().__init__(trace, fleet=fleet)
 
     def start(self, seen: Observed) -> None:
@@ -104,17 +106,17 @@ class Evenlag(GroupContender):
         # Slots that became due meanwhile are skipped.
         self.at(seen.now_s + self._every_s * math.ceil(length_s / self._every_s), self._cycle)
         self.counts.broker_requests += self.SNAPSHOT_REQUESTS
-        last, self._last_end = self._last_end, (seen.now_s, seen.end)
+        last, self._last = self._last, seen
         if last is None or not self.members or self.is_rebalancing(seen):
             return
         members = self.ordered(self.members)
-        rate = (seen.end - last[1]) / (seen.now_s - last[0])
+        rate = (seen.end - last.end) / (seen.now_s - last.now_s)
         with self.deciding():
             group = self.group(members, seen.lag)
-            self._note_rate(rate, seen.now_s - last[0])
+            self._note_rate(rate, seen.now_s - last.now_s)
             target = self._plan(group, members, rate, seen)
-        load = self._load(group, rate)
-        self.at(seen.now_s + length_s, lambda later: self._publish(group, target, load, seen.now_s, later))
+        scaled = scale_measured(self.rule.load, self._measured(group, members, rate, last, seen))
+        self.at(seen.now_s + length_s, lambda later: self._publish(group, target, scaled, seen.now_s, later))
 
     def _plan(self, group: Group, members: Sequence[int], rate: Floats, seen: Observed) -> Int32s | None:
         """Return the target of a plan that passes the gates."""
@@ -150,16 +152,29 @@ class Evenlag(GroupContender):
             stopped_s=cost.stop.median,
         )
 
-    def _load(self, group: Group, rate: Floats) -> Floats:
-        if self.rule.load is not Load.TIME:
-            return member_load(self.rule.load, group.lag, rate)
-        return np.asarray((group.lag + rate * self._horizon_s) * self._cost)
+    def _measured(
+        self, group: Group, members: Sequence[int], rate: Floats, last: Observed, seen: Observed
+    ) -> Measured:
+        """Return what a cycle knows; speeds, where the plan does not need them, as of the last interval."""
+        owner, is_timed = group.owner.astype(np.int64), self.rule.load is Load.TIME
+        committed = (seen.end - seen.lag) - (last.end - last.lag)
+        consumed = committed.clip(min=0) / (seen.now_s - last.now_s)
+        speed = np.bincount(owner[owner >= 0], consumed[owner >= 0], minlength=len(members))
+        if is_timed:
+            speed = np.array([self.fleet.pods[pod].speed for pod in members])
+        return Measured(
+            lag=group.lag,
+            arrival_rate=rate,
+            owner=owner,
+            speed=speed.astype(np.float64),
+            cost=self._cost if is_timed else np.ones(len(rate)),
+        )
 
     def _publish(
-        self, group: Group, target: Int32s | None, load: Floats, measured_s: float, seen: Observed
+        self, group: Group, target: Int32s | None, scaled: Scaled, measured_s: float, seen: Observed
     ) -> None:
         with self.deciding():
-            self.published.write_loads(instances_of(group), load, measured_s, seen.now_s)
+            self.published.write_loads(instances_of(group), scaled, measured_s, seen.now_s)
             now = tuple(self.member_id(pod) for pod in self.ordered(self.members))
             if target is None or now != group.member_ids or self.is_rebalancing(seen):
                 return

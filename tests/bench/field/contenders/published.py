@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assignor_core.hint import HintPayload, decode_hint, encode_hint, member_key
-from assignor_core.loads import Loads, LoadsPayload
+from assignor_core.loads import LoadFlow, Loads, LoadsPayload
 from evenlag.consumer.cache import HintView
 from evenlag.consumer.hint_arrays import FlatHint
 from evenlag.consumer.target_selection import choose_target, group_fingerprint
-from evenlag.publishing.loads import material_change, scale_capacities, scale_loads
+from evenlag.publishing.loads import keep_material_flow, material_change, scale_capacities
 from tests.bench.field.contenders.group import TOPIC_ID, TOPIC_IDS
 
 if TYPE_CHECKING:
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Group
     from evenlag.consumer.target_selection import Decision
-    from evenlag.lag.arrays import Floats, Int32s
+    from evenlag.lag.arrays import Int32s, Int64s
     from evenlag.policy.group_settings import GroupSettings
+    from evenlag.publishing.scaled_loads import ScaledFlow
+
+    Scaled = tuple[Int64s, ScaledFlow | None]
 
 
 class Published:
@@ -64,36 +67,50 @@ class Published:
         self._view = replace(self._view, hint=hint, flat=FlatHint.of(hint.payload))
 
     def write_loads(
-        self, instances: Mapping[str, str | None], load: Floats, measured_s: float, now_s: float
+        self, instances: Mapping[str, str | None], scaled: Scaled, measured_s: float, now_s: float
     ) -> None:
-        """Publish loads by partition, if they differ materially from the published ones.
+        """Publish loads by partition and their flow, if they differ materially from the published ones.
 
         instances: Instance ids of the members, by member key.
         """
-        measured = self.loads(instances, load, measured_s)
+        measured = self.loads(instances, scaled, measured_s)
         known = self._view.loads
         if known is None or material_change(known.payload, measured, round(1000 * now_s)):
             record = Loads(payload=measured, payload_bytes=b"", signed=False)
             self._view = replace(self._view, loads=record)
 
-    def loads(self, instances: Mapping[str, str | None], load: Floats, measured_s: float) -> LoadsPayload:
+    def loads(self, instances: Mapping[str, str | None], scaled: Scaled, measured_s: float) -> LoadsPayload:
         """Return a record of loads; see `write_loads`."""
+        load, flow = scaled
         rule, measured_at_ms = self._rule, round(1000 * measured_s)
         default_capacity, capacities = scale_capacities(
             {key: rule.capacity_of(instance) for key, instance in instances.items()}
         )
-        return LoadsPayload(
+        payload = LoadsPayload(
             cluster_id="cluster",
             group_id="group",
             snapshot_id=f"at {measured_at_ms} ms",
             measured_at_ms=measured_at_ms,
             valid_until_ms=measured_at_ms + 60_000 * rule.loads_valid_minutes,
-            loads={TOPIC_ID: scale_loads(load).tolist()},
+            loads={TOPIC_ID: load.tolist()},
             capacities=capacities,
             default_capacity=default_capacity,
             count_slack=rule.count_slack,
             max_moves=rule.max_moves,
+            flow=None if flow is None else record_flow(flow, TOPIC_ID),
         )
+        return keep_material_flow(payload)
+
+
+def record_flow(flow: ScaledFlow, topic_id: str) -> LoadFlow:
+    """Return the flow of a record with one topic."""
+    return LoadFlow(
+        arrivals={topic_id: flow.arrivals.tolist()},
+        owners={topic_id: [None if owner < 0 else owner for owner in flow.owners.tolist()]},
+        speeds=flow.speeds.tolist(),
+        per_s=flow.per_s,
+        horizon_s=flow.horizon_s,
+    )
 
 
 def instances_of(group: Group) -> dict[str, str | None]:
