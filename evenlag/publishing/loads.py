@@ -15,6 +15,7 @@ import numpy as np
 
 from assignor_core.algorithms.present_loads import present_loads
 from assignor_core.errors import AssignorError
+from assignor_core.hint import member_key
 from assignor_core.loads import (
     LOADS_KEY_PREFIX,
     MAX_CAPACITY,
@@ -28,13 +29,14 @@ from assignor_core.objective import Load
 from evenlag.enums import ControlAction, GroupState, GroupType, Mode
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
+from evenlag.lag.speed_rows import with_costs, with_speeds
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
-from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS
+from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS, SPEEDS
 from evenlag.logging_setup import named_logger
 from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
 from evenlag.planning.group_batch import build_batch
-from evenlag.planning.group_planner import build_group, member_keys, together_ids
+from evenlag.planning.group_planner import build_group, together_ids
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.scaled_loads import Measured, scale_measured
 from evenlag.publishing.sealing.signed_records import group_signing_key
@@ -88,7 +90,9 @@ def measure_loads(
     if not wanted:
         return {}
     lag = rows.rows_of_groups(LAG, _LAG_COLUMNS, wanted)
-    return build_loads(lag, rows.rows_of_groups(MEMBERS, _MEMBER_COLUMNS, wanted), settings, snapshot)
+    members = rows.rows_of_groups(MEMBERS, _MEMBER_COLUMNS, wanted)
+    speeds = rows.rows_of_groups(SPEEDS, ("group_id", "members", "partitions"), wanted)
+    return build_loads(with_costs(lag, speeds), with_speeds(members, speeds), settings, snapshot)
 
 
 def build_loads(
@@ -164,7 +168,8 @@ def _payload(
 ) -> LoadsPayload:
     rows = build_group(batch, number)
     group = rows.group
-    load, flow = scale_measured(settings.load, _measured(batch, number, rows))
+    measured = _measured(batch, number, rows, is_timed=settings.load is Load.TIME)
+    load, flow = scale_measured(settings.load, measured)
     is_unknown = rows.is_unknown
     if settings.load is not Load.LAG:
         is_unknown = is_unknown | np.isnan(rows.arrival_rate)
@@ -173,10 +178,7 @@ def _payload(
     layout = _Layout(
         rows.topic_ids, batch.topic_rows[topics].tolist(), batch.lag["partition"].to_numpy()[first:last]
     )
-    instances = dict(zip(member_keys(group), group.instance_ids, strict=True))
-    default_capacity, capacities = scale_capacities(
-        {key: settings.capacity_of(instance) for key, instance in instances.items()}
-    )
+    default_capacity, capacities = scale_capacities(_capacities(batch, number, settings))
     measured_at_ms = round(snapshot["finished_at"].timestamp() * 1000)
     payload = LoadsPayload(
         cluster_id=snapshot["kafka_cluster_id"],
@@ -212,15 +214,45 @@ def keep_material_flow(payload: LoadsPayload) -> LoadsPayload:
     return payload if is_material else replace(payload, flow=None)
 
 
-def _measured(batch: GroupBatch, number: int, rows: GroupRows) -> Measured:
+def _capacities(batch: GroupBatch, number: int, settings: GroupSettings) -> dict[str, float]:
+    """Capacities by member key; without configured ones, work in time has those that were measured."""
+    members = slice(*batch.member_start[number : number + 2].tolist())
+    instances = batch.instance_ids[members]
+    keys = map(member_key, batch.member_ids[members], instances)
+    if settings.load is not Load.TIME or settings.capacities:
+        return {key: settings.capacity_of(instance) for key, instance in zip(keys, instances, strict=True)}
+    speed = _floats(batch.members, "speed_records_per_s", np.nan)[members]
+    is_bound = _floats(batch.members, "speed_is_bound", 0.0)[members] > 0
+    return dict(zip(keys, relative_speeds(speed, is_bound).tolist(), strict=True))
+
+
+def relative_speeds(speed: NDArray[np.float64], is_bound: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return speeds of members by their median, which is the speed of those that are unknown (NaN).
+
+    is_bound: Whether the speed is only a lower bound.
+
+    Examples
+    --------
+    >>> speed = np.array([10.0, 20.0, np.nan, 5.0, 60.0])
+    >>> relative_speeds(speed, np.array([False, False, False, True, True])).round(2).tolist()
+    [0.67, 1.33, 1.0, 1.0, 4.0]
+    """
+    known = speed[(speed > 0) & ~is_bound]
+    if not len(known):
+        return np.ones(len(speed))
+    relative = np.nan_to_num(speed / np.median(known), nan=1.0)
+    return np.where(is_bound | (relative <= 0), relative.clip(min=1.0), relative)
+
+
+def _measured(batch: GroupBatch, number: int, rows: GroupRows, *, is_timed: bool) -> Measured:
     """What is measured of a group; a partition without progress is processed by nobody.
 
-    A member whose speed is unknown goes on as it does now, where it may have no backlog.
+    A member is at least as fast as it is now, where it may have no backlog. Costs count for work in time.
     """
     first, last = batch.row_start[number : number + 2].tolist()
     members = slice(*batch.member_start[number : number + 2].tolist())
     holder = np.where(rows.stalled, -1, batch.holder[first:last])
-    cost = _floats(batch.lag, "cost", 1.0)[first:last]
+    cost = _floats(batch.lag, "cost", 1.0)[first:last] if is_timed else np.ones(last - first)
     consumed = cost * _floats(batch.lag, "consume_rate_records_per_s", 0.0)[first:last]
     size = members.stop - members.start
     known = _floats(batch.members, "speed_records_per_s", 0.0)[members]
@@ -235,11 +267,12 @@ def _measured(batch: GroupBatch, number: int, rows: GroupRows) -> Measured:
 
 def _floats(table: pa.Table, column: str, unknown: float) -> NDArray[np.float64]:
     """A column of numbers; a lake of an earlier version has some not yet."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if column not in table.column_names:
         return np.full(len(table), unknown)
-    return np.asarray(pc.fill_null(table[column], unknown).to_numpy(), dtype=np.float64)
+    return np.asarray(pc.fill_null(table[column].cast(pa.float64()), unknown).to_numpy())
 
 
 def _racks(batch: GroupBatch, number: int, layout: _Layout, settings: GroupSettings) -> LoadRacks | None:

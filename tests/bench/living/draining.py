@@ -43,9 +43,9 @@ RESULTS: Final = Path(__file__).resolve().parents[3] / "docs" / "bench" / "drain
 MODES: Final = ("published loads", "present loads", "present loads, a cycle each minute")
 _FROM, _TO = 4, 8
 _SPEED: Final = 20.0
-_BACKLOG: Final = 7_000
+_BACKLOG: Final = 4_800
 # Of what the first members can process.
-_ARRIVING: Final = 0.3
+_ARRIVING: Final = 0.6
 _JOIN_EVERY_S, _CYCLE_S = 12.0, 60.0
 _BEFORE_HINT_S: Final = 12.0
 # The first cycle after the hint, by seed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,10 +14,10 @@ from assignor_core.loads import LoadRacks, LoadsPayload, encode_loads
 from assignor_core.objective import Load
 from evenlag.enums import Mode, OnChange
 from evenlag.lake.arrow_schema import arrow_schema
-from evenlag.lake.tables import LAG, MEMBERS
+from evenlag.lake.tables import LAG, MEMBERS, SPEEDS
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.policy.portable_settings import unpack
-from evenlag.publishing.loads import build_loads, material_change, scale_capacities
+from evenlag.publishing.loads import build_loads, material_change, measure_loads, scale_capacities
 from evenlag.publishing.scaled_loads import Measured, scale_loads, scale_measured
 from tests.bench.field.contenders.published import record_flow
 
@@ -150,10 +151,50 @@ def test_a_measured_speed_goes_before_what_a_member_processes_at_the_moment() ->
 def build_members(rows: Sequence[dict[str, Any]], *, speeds: Sequence[float | None]) -> pa.Table:
     import pyarrow as pa
 
-    made = table_of(MEMBERS, rows)
-    name = "speed_records_per_s"
-    made = made.drop_columns([name]) if name in made.column_names else made
-    return made.append_column(name, pa.array(speeds, pa.float64()))
+    return table_of(MEMBERS, rows).append_column("speed_records_per_s", pa.array(speeds, pa.float64()))
+
+
+def test_speeds_and_costs_are_those_of_the_snapshot() -> None:
+    """Costs count for work in time only, and capacities are then the speeds by their median."""
+    first = {"topic_id": TOPIC_ID, "topic": "orders", "partition": 0, "cost": 3.0}
+    speeds = {
+        "group_id": "g",
+        "members": [
+            {"member_id": name, "speed_records_per_s": speed, "is_bound": False, "confidence": 1.0}
+            for name, speed in (("a", 30.0), ("b", 10.0))
+        ],
+        "partitions": [first],
+    }
+    lag = draining()
+    tables = {
+        LAG.name: table_of(LAG, lag),
+        MEMBERS.name: table_of(MEMBERS, TWO_MEMBERS),
+        SPEEDS.name: table_of(SPEEDS, [speeds]),
+    }
+
+    class Reader:
+        def read(self, table: Table, columns: Sequence[str], filters: object) -> pa.Table:
+            del filters
+            return tables[table.name].select(list(columns))
+
+        def count(self, *_: Any, **__: Any) -> int:
+            return len(lag)
+
+    def measure(kind: Load) -> LoadsPayload:
+        rule = AUTO.changed(load=kind)
+        policy: Any = SimpleNamespace(policy=SimpleNamespace(group_settings=lambda *_: rule))
+        reader: Any = Reader()
+        head = {"cluster": "c", "day": AT.date(), "end_read_at": AT}
+        return measure_loads(reader, policy, "c", SNAPSHOT | head)["g"]
+
+    by_lag, by_time = measure(Load.LAG), measure(Load.TIME)
+    for found in (by_lag, by_time):
+        assert found.flow is not None
+        assert found.flow.speeds[0] / found.flow.speeds[1] == pytest.approx(3, rel=0.001)
+    assert (by_lag.default_capacity, by_lag.capacities) == (1, {})
+    assert (by_time.default_capacity, by_time.capacities) == (667, {"m:a": 1000, "m:b": 333})
+    # Lag and the arrivals of 5 minutes at 2 a second, at cost 3 and 1: 6,600 * 3, 3,000 and 610.
+    assert by_time.loads == {TOPIC_ID: [1_000_000, 152_000, 30_800]}
 
 
 @pytest.mark.parametrize(
