@@ -50,6 +50,7 @@ class GroupBatch:
         reconciliation: its coordinator completes its target assignment, so a plan changes the target.
     lag_records, is_unknown, arrival_rate, stalled: [P], without nulls: an unknown lag is 0 records, an
         unknown rate (records per second) is NaN. A lag that is known as a bound only is unknown, too.
+    speed, is_bound: [M], units of work per second, NaN if unknown, and whether it is a lower bound.
     commit_problem, owner_problem: Group → why its commits, or the owner of one of its partitions, are
         unknown; others are known.
     topic_start, topics, topic_rows, topic_ids: Group g has the topics from ``topic_start[g]`` up to
@@ -71,6 +72,8 @@ class GroupBatch:
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
     stalled: NDArray[np.bool_]
+    speed: NDArray[np.float64]
+    is_bound: NDArray[np.bool_]
     commit_problem: Mapping[int, str]
     owner_problem: Mapping[int, str]
     topic_start: NDArray[np.int64]
@@ -122,6 +125,7 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
             lag["owner_member_id"],
         )
     )
+    speed = _numbers(members, "speed_records_per_s", np.nan)
     return GroupBatch(
         group_ids=group_ids,
         num_lag_rows=num_lag_rows,
@@ -133,6 +137,8 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         is_unknown=is_unknown,
         arrival_rate=pc.fill_null(lag["arrival_rate_records_per_s"], np.nan).to_numpy(),
         stalled=pc.fill_null(lag["stalled"], False).to_numpy(),
+        speed=np.where(speed > 0, speed, np.nan),
+        is_bound=_numbers(members, "speed_is_bound", 0.0) > 0,
         commit_problem=_problems(lag, group, "commit_problem"),
         owner_problem=_problems(lag, group, "owner_problem", "{topic}-{partition}: "),
         topic_start=topic_start,
@@ -147,6 +153,17 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         subscription_topic=subscription_topic,
         racks=_racks(lag, members),
     )
+
+
+def _numbers(rows: pa.Table, column: str, unknown: float) -> NDArray[np.float64]:
+    """A column as numbers; rows of earlier versions do not have it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column not in rows.column_names:
+        return np.full(rows.num_rows, unknown)
+    numbers = pc.fill_null(rows[column].cast(pa.float64()), unknown).to_numpy()
+    return np.where(np.isfinite(numbers), numbers, unknown)
 
 
 def _racks(lag: pa.Table, members: pa.Table) -> BatchRacks | None:

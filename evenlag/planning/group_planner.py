@@ -18,6 +18,7 @@ from assignor_core.metrics import Metrics, count_moves, measure
 from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.together import unite
 from assignor_core.verify import find_violations, largest_count_gap
+from evenlag.planning.capacities import capacities_of
 from evenlag.planning.time_plans import Limits, TimePlan, plan_by_time
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class GroupRows:
     is_unknown: bool [P]: whether the lag is unknown; such a partition is not moved.
     arrival_rate: float64 [P], records per second; NaN if unknown.
     stalled: bool [P]: whether the partition has lag and no progress.
+    speed: float64 [M], is_bound: bool [M]: see ``GroupBatch``, in the order of the group's members.
     """
 
     group: Group
@@ -48,6 +50,8 @@ class GroupRows:
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
     stalled: NDArray[np.bool_]
+    speed: NDArray[np.float64]
+    is_bound: NDArray[np.bool_]
 
 
 def build_group(batch: GroupBatch, number: int) -> GroupRows:
@@ -71,6 +75,8 @@ def build_group(batch: GroupBatch, number: int) -> GroupRows:
         lags=batch.lag_records[rows],
         racks=None if batch.racks is None else (batch.racks.of_member[members], batch.racks.of_row[rows]),
     )
+    place = {member_id: index for index, member_id in enumerate(batch.member_ids[members])}
+    in_order = np.array([place[member_id] for member_id in group.member_ids], dtype=np.int64)
     return GroupRows(
         group=group,
         held=_held(group, batch.member_ids[members], owner, batch.holder[rows]),
@@ -78,6 +84,8 @@ def build_group(batch: GroupBatch, number: int) -> GroupRows:
         is_unknown=batch.is_unknown[rows],
         arrival_rate=batch.arrival_rate[rows],
         stalled=batch.stalled[rows],
+        speed=batch.speed[members][in_order],
+        is_bound=batch.is_bound[members][in_order],
     )
 
 
@@ -147,7 +155,7 @@ def plan_group(
     if settings.load is not Load.LAG:
         is_unknown = is_unknown | np.isnan(rows.arrival_rate)
     load = member_load(settings.load, group.lag, rows.arrival_rate)
-    capacity = np.array([settings.capacity_of(instance) for instance in group.instance_ids])
+    capacity = capacities_of(settings, group.instance_ids, rows.speed, rows.is_bound)
     keep = is_unknown & (now >= 0)
     target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
     before, after = measure(group, rows.held), measure(group, target)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
 
@@ -78,6 +78,10 @@ class CapacityRule(SettingsModel):
     )
 
 
+def _none_if_null(value: Any) -> Any:
+    return () if value is None else value
+
+
 class GroupSettings(GroupMethods, SettingsModel):
     """Settings of the groups that a rule matches."""
 
@@ -89,8 +93,12 @@ class GroupSettings(GroupMethods, SettingsModel):
         Load.LAG,
         "load to balance: lag, arrival rate, the sum of the shares of both, or the time that records wait",
     )
-    capacities: tuple[CapacityRule, ...] = setting(
-        (), "capacity of members by instance id: of the first match, else 1"
+    capacities: Annotated[tuple[CapacityRule, ...] | Literal["measured"], BeforeValidator(_none_if_null)] = (
+        setting(
+            (),
+            "capacity of members by instance id, of the first match; the speed of others is measured in mode "
+            "`shadow` and with `load: time`, or if the value is `measured`, else 1",
+        )
     )
     max_moves: int = setting(
         1_000, "maximum number of partitions that leave a live owner", ge=0, le=10_000_000

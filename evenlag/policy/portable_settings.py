@@ -13,11 +13,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from assignor_core.objective import Load
 from evenlag.enums import Disclosure, Mode, OnChange
 from evenlag.name_patterns import matches_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+MEASURED: Final = "measured"
+"""The value of ``capacities`` that stands for measured speeds."""
 
 
 class CommonMethods:
@@ -48,10 +53,25 @@ class GroupMethods(CommonMethods):
 
     def capacity_of(self, instance_id: str | None) -> float:
         """Return a member's capacity relative to others: 1 without an instance id or a matching rule."""
-        for rule in self.values()["capacities"] if instance_id is not None else ():
-            if matches_pattern(rule.match, str(instance_id)):
-                return float(rule.capacity)
-        return 1.0
+        found = self._capacity_rule(instance_id)
+        return 1.0 if found is None else float(found.capacity)
+
+    def has_capacity(self, instance_id: str | None) -> bool:
+        """Return whether a rule gives a member's capacity."""
+        return self._capacity_rule(instance_id) is not None
+
+    @property
+    def uses_measured_speeds(self) -> bool:
+        """Whether the speeds that were measured count for the members without a configured capacity."""
+        values = self.values()
+        is_asked = values["capacities"] == MEASURED
+        return is_asked or values["load"] is Load.TIME or values["mode"] is Mode.SHADOW
+
+    def _capacity_rule(self, instance_id: str | None) -> Any:
+        rules = self.values()["capacities"]
+        if instance_id is None or rules == MEASURED:
+            return None
+        return next((rule for rule in rules if matches_pattern(rule.match, str(instance_id))), None)
 
 
 class PortableSettings(CommonMethods):

@@ -15,7 +15,6 @@ import numpy as np
 
 from assignor_core.algorithms.present_loads import present_loads
 from assignor_core.errors import AssignorError
-from assignor_core.hint import member_key
 from assignor_core.loads import (
     LOADS_KEY_PREFIX,
     MAX_CAPACITY,
@@ -34,9 +33,10 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS, SPEEDS
 from evenlag.logging_setup import named_logger
+from evenlag.planning.capacities import capacities_of
 from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
 from evenlag.planning.group_batch import build_batch
-from evenlag.planning.group_planner import build_group, together_ids
+from evenlag.planning.group_planner import build_group, member_keys, together_ids
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.scaled_loads import Measured, scale_measured
 from evenlag.publishing.sealing.signed_records import group_signing_key
@@ -178,7 +178,10 @@ def _payload(
     layout = _Layout(
         rows.topic_ids, batch.topic_rows[topics].tolist(), batch.lag["partition"].to_numpy()[first:last]
     )
-    default_capacity, capacities = scale_capacities(_capacities(batch, number, settings))
+    capacity = capacities_of(settings, group.instance_ids, rows.speed, rows.is_bound)
+    default_capacity, capacities = scale_capacities(
+        dict(zip(member_keys(group), capacity.tolist(), strict=True))
+    )
     measured_at_ms = round(snapshot["finished_at"].timestamp() * 1000)
     payload = LoadsPayload(
         cluster_id=snapshot["kafka_cluster_id"],
@@ -212,36 +215,6 @@ def keep_material_flow(payload: LoadsPayload) -> LoadsPayload:
     later = present_loads(payload, (payload.measured_at_ms + payload.valid_until_ms) // 2)
     is_material = moved_share(payload.loads, later.loads) >= MATERIAL_SHARE - _ROUNDING
     return payload if is_material else replace(payload, flow=None)
-
-
-def _capacities(batch: GroupBatch, number: int, settings: GroupSettings) -> dict[str, float]:
-    """Capacities by member key; without configured ones, work in time has those that were measured."""
-    members = slice(*batch.member_start[number : number + 2].tolist())
-    instances = batch.instance_ids[members]
-    keys = map(member_key, batch.member_ids[members], instances)
-    if settings.load is not Load.TIME or settings.capacities:
-        return {key: settings.capacity_of(instance) for key, instance in zip(keys, instances, strict=True)}
-    speed = _floats(batch.members, "speed_records_per_s", np.nan)[members]
-    is_bound = _floats(batch.members, "speed_is_bound", 0.0)[members] > 0
-    return dict(zip(keys, relative_speeds(speed, is_bound).tolist(), strict=True))
-
-
-def relative_speeds(speed: NDArray[np.float64], is_bound: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return speeds of members by their median, which is the speed of those that are unknown (NaN).
-
-    is_bound: Whether the speed is only a lower bound.
-
-    Examples
-    --------
-    >>> speed = np.array([10.0, 20.0, np.nan, 5.0, 60.0])
-    >>> relative_speeds(speed, np.array([False, False, False, True, True])).round(2).tolist()
-    [0.67, 1.33, 1.0, 1.0, 4.0]
-    """
-    known = speed[(speed > 0) & ~is_bound]
-    if not len(known):
-        return np.ones(len(speed))
-    relative = np.nan_to_num(speed / np.median(known), nan=1.0)
-    return np.where(is_bound | (relative <= 0), relative.clip(min=1.0), relative)
 
 
 def _measured(batch: GroupBatch, number: int, rows: GroupRows, *, is_timed: bool) -> Measured:
@@ -324,7 +297,6 @@ class _Layout:
 # What of loads counts whatever it changes by.
 _PARTS: Final[Mapping[str, Callable[[LoadsPayload], Any]]] = {
     "partitions changed": lambda of: {topic: len(values) for topic, values in of.loads.items()},
-    "capacities changed": lambda of: (of.default_capacity, dict(of.capacities)),
     "racks changed": lambda of: of.racks,
     "together changed": lambda of: of.together,
     "limits changed": lambda of: (of.count_slack, of.max_moves),
@@ -340,12 +312,25 @@ def material_change(published: LoadsPayload, measured: LoadsPayload, now_ms: int
     reason = next((text for text, part in _PARTS.items() if part(published) != part(measured)), None)
     if reason is not None:
         return reason
+    if _capacities_changed(published, measured):
+        return "capacities changed"
     if now_ms >= (published.measured_at_ms + published.valid_until_ms) // 2:
         return "half of the validity passed"
     # As a leader that places now would have them by either record.
     at_ms = measured.measured_at_ms
     moved = moved_share(present_loads(published, at_ms).loads, present_loads(measured, at_ms).loads)
     return f"{moved:.0%} of the load moved" if moved >= MATERIAL_SHARE - _ROUNDING else None
+
+
+def _capacities_changed(published: LoadsPayload, measured: LoadsPayload) -> bool:
+    """Whether a capacity relative to others differs materially: measured ones always differ a little."""
+    keys = sorted({*published.capacities, *measured.capacities})
+    before, after = (
+        np.array([of.default_capacity, *(of.capacities.get(key, of.default_capacity) for key in keys)])
+        for of in (published, measured)
+    )
+    ratio = (after / after.max()) / (before / before.max())
+    return bool((np.abs(np.log(ratio)) > np.log1p(MATERIAL_SHARE)).any())
 
 
 def moved_share(

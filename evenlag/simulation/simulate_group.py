@@ -11,7 +11,6 @@ import numpy as np
 
 from assignor_core.algorithms.partition_classes import classes_of
 from assignor_core.errors import AssignorError
-from evenlag.name_patterns import matches_pattern
 from evenlag.policy.candidates import OBSERVED
 from evenlag.simulation.estimates import Case, estimate
 from evenlag.simulation.fluid_model import simulate
@@ -283,10 +282,7 @@ def _blocker(history: History) -> str | None:
 
 def _relative(rule: GroupSettings, instance_id: str | None) -> float:
     """Relative capacity of a member by a rule of the policy; NaN without one."""
-    named = any(
-        instance_id is not None and matches_pattern(each.match, instance_id) for each in rule.capacities
-    )
-    return rule.capacity_of(instance_id) if named else np.nan
+    return rule.capacity_of(instance_id) if rule.has_capacity(instance_id) else np.nan
 
 
 def _of_history(history: History, estimates: Estimates, measured: ScenarioMetrics) -> dict[str, Any]:

@@ -51,8 +51,8 @@ def run_observe(
     collected = collect_snapshot(lake, loaded.policy, cluster, slot, run_id=run_id, progress=progress)
     rows = collected.rows
     with log_fields(snapshot_id=rows.snapshot_id):
-        forecasts = forecast_snapshot(rows, loaded.policy)
         speeds = measure_speeds(rows)
+        forecasts = forecast_snapshot(rows, loaded.policy)
         progress("observe: settling outcomes", 0, 1)
         published = read_published(rows.reader, cluster)
         outcomes = settle_outcomes(rows, published, run_id)

@@ -18,7 +18,7 @@ import numpy as np
 
 from evenlag.enums import DecisionKind, PlanEvent
 from evenlag.errors import LakeError, PolicyError
-from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
+from evenlag.lake.tables import DECISIONS, FORECASTS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SPEEDS
 from evenlag.lake.writer import DirectWriter, append_once
 from evenlag.logging_setup import named_logger
 from evenlag.planning.assignments_hash import hash_plans
@@ -30,6 +30,7 @@ from evenlag.planning.decision_record import (
     read_recorded_heads,
     record_decision,
 )
+from evenlag.planning.measured_rows import with_measures
 from evenlag.planning.plan_batch import PLANNED, table_rows
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_recorded
@@ -44,7 +45,9 @@ from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.snapshot_rows import to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
+from spark_jobs.transforms.forecasts import join_forecasts
 from spark_jobs.transforms.plan_frames import build_plans, plan_in_driver, select_assignments, shared_values
+from spark_jobs.transforms.speeds import join_costs, join_speeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -219,22 +222,28 @@ def _plan(
 ) -> tuple[pa.Table, _ReadAssignments]:
     """Return rows of ``PLANNED``, and what reads the partitions of some plans."""
     if rows.is_small:
-        lag, members = rows.rows(LAG), rows.rows(MEMBERS)
-        if lag.num_rows <= _MAX_DRIVER_ROWS:
-            planned = plan_in_driver(lag, members, context)
+        if rows.num_lag_rows <= _MAX_DRIVER_ROWS:
+            planned = plan_in_driver(*with_measures(rows, rows.rows(LAG), rows.rows(MEMBERS)), context)
         else:
-            frame = build_plans(rows.frame(LAG), rows.frame(MEMBERS), context)
+            frame = build_plans(*_frames(rows), context)
             planned = to_contract(frame.toArrow(), PLANNED)
         return planned, lambda plan_ids: [select_assignments(planned, context, plan_ids)]
     from pyspark import StorageLevel
 
-    large_lag, large_members = rows.frame(LAG), rows.frame(MEMBERS)
+    large_lag, large_members = _frames(rows)
     group_ids, sizes = count_group_rows(large_lag, large_members)
     batches = group_ids, pack_groups(sizes, num_task_slots(rows.lake.spark))
     # On a local master an executor's memory is the driver's: it must not grow with the partitions.
     plans = cached.cache(build_plans(large_lag, large_members, context, batches), StorageLevel.DISK_ONLY)
     planned = plans.select(*(column.name for column in PLANNED.columns if column.name != "rows")).toArrow()
     return planned, partial(_read_assignments, plans, planned, context)
+
+
+def _frames(rows: SnapshotRows) -> tuple[DataFrame, DataFrame]:
+    """Rows of ``lag`` and ``members`` with what was measured and forecast."""
+    speeds = rows.frame(SPEEDS)
+    lag = join_forecasts(join_costs(rows.frame(LAG), speeds), rows.frame(FORECASTS))
+    return lag, join_speeds(rows.frame(MEMBERS), speeds)
 
 
 def _read_assignments(

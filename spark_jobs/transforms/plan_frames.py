@@ -38,6 +38,8 @@ LAG_COLUMNS: Final = (
     "commit_problem",
     "owner_problem",
     "racks",
+    "cost",
+    "forecast_records_per_s",
 )
 MEMBER_COLUMNS: Final = (
     "group_state",
@@ -50,6 +52,8 @@ MEMBER_COLUMNS: Final = (
     "subscription_error",
     "assignment_error",
     "error",
+    "speed_records_per_s",
+    "speed_is_bound",
 )
 _OF_PLAN: Final = ("group_id", "plan_id", "mode")
 _COMMA: Final = ","
@@ -74,8 +78,9 @@ def build_plans(
     # rows of the batch again. Kafka topic names contain no comma.
     subscription = sf.when(sf.col("subscription").isNotNull(), sf.concat_ws(_COMMA, "subscription"))
     people = members.withColumn("subscription", subscription)
-    rows = lag.select(sf.lit(False).alias("is_member"), "group_id", *LAG_COLUMNS).unionByName(
-        people.select(sf.lit(True).alias("is_member"), "group_id", *MEMBER_COLUMNS), allowMissingColumns=True
+    rows = lag.select(sf.lit(False).alias("is_member"), *_present(lag.columns, LAG_COLUMNS)).unionByName(
+        people.select(sf.lit(True).alias("is_member"), *_present(people.columns, MEMBER_COLUMNS)),
+        allowMissingColumns=True,
     )
     together = rows.repartition("group_id") if batches is None else with_batches(rows, *batches)
 
@@ -85,12 +90,17 @@ def build_plans(
     return together.mapInArrow(plan, schema=PLANNED.ddl)
 
 
+def _present(given: list[str], columns: tuple[str, ...]) -> list[str]:
+    """The columns that rows have: what was measured and forecast may be missing."""
+    return [name for name in ("group_id", *columns) if name in given]
+
+
 def plan_in_driver(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
     """Plan as :func:`build_plans`, in this process; the rows are ordered by group."""
     # The step itself logs which groups failed: only an executor has a log of its own.
     return _plan(
-        lag.select(["group_id", *LAG_COLUMNS]),
-        members.select(["group_id", *MEMBER_COLUMNS]).combine_chunks(),
+        lag.select(_present(lag.column_names, LAG_COLUMNS)),
+        members.select(_present(members.column_names, MEMBER_COLUMNS)).combine_chunks(),
         replace(context, log=None),
     )
 
@@ -125,8 +135,8 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
     rows = pa.Table.from_batches(read)
     del read
     is_member = rows["is_member"]
-    lag = rows.select(["group_id", *LAG_COLUMNS]).filter(pc.invert(is_member))
-    members = rows.select(["group_id", *MEMBER_COLUMNS]).filter(is_member).combine_chunks()
+    lag = rows.select(_present(rows.column_names, LAG_COLUMNS)).filter(pc.invert(is_member))
+    members = rows.select(_present(rows.column_names, MEMBER_COLUMNS)).filter(is_member).combine_chunks()
     del rows
     place = members.schema.get_field_index("subscription")
     subscription = pc.split_pattern(members["subscription"], _COMMA)

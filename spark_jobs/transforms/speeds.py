@@ -1,0 +1,29 @@
+"""Speeds and costs beside the rows of a large snapshot; :mod:`evenlag.lag.speed_rows` joins few rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PARTITION: Final = ("group_id", "topic_id", "topic", "partition")
+
+
+def join_speeds(members: DataFrame, speeds: DataFrame) -> DataFrame:
+    """Add ``speed_records_per_s, speed_is_bound, speed_confidence`` to rows of ``members``; null: unknown."""
+    each = speeds.selectExpr("group_id", "inline(members)").selectExpr(
+        "group_id",
+        "member_id",
+        "speed_records_per_s",
+        "is_bound AS speed_is_bound",
+        "confidence AS speed_confidence",
+    )
+    key = ["group_id", "member_id"]
+    return members.join(each.dropDuplicates(key), key, "left")
+
+
+def join_costs(lag: DataFrame, speeds: DataFrame) -> DataFrame:
+    """Add ``cost`` to rows of ``lag``; null where it is 1."""
+    each = speeds.selectExpr("group_id", "inline(partitions)").select(*_PARTITION, "cost")
+    return lag.join(each, list(_PARTITION), "left")
