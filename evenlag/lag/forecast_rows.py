@@ -11,7 +11,15 @@ import pyarrow.compute as pc
 from evenlag.enums import LagStatus
 from evenlag.lag.arrays import Points, codes, last_in_lists
 from evenlag.lag.forecast import ERROR_BINS, MODELS, Errors, Rates, Seen, advance, forecast_rates
-from evenlag.lag.hourly_rates import find_places, hours_of, partition_keys
+from evenlag.lag.hourly_rates import (
+    find_places,
+    floats,
+    hours_of,
+    partition_keys,
+    seconds,
+)
+from evenlag.lag.prediction_rows import LAG_COLUMNS as PREDICTION_COLUMNS
+from evenlag.lag.prediction_rows import prediction_columns
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import FORECASTS
 
@@ -23,6 +31,7 @@ if TYPE_CHECKING:
 LAG_COLUMNS: Final = (
     *("group_id", "topic_id", "topic", "partition", "status"),
     *("end_offset", "read_at", "arrival_rate_records_per_s"),
+    *PREDICTION_COLUMNS,
 )
 """Columns of ``lag`` that :func:`build_forecasts` needs."""
 POINT_COLUMNS: Final = ("topic_id", "topic", "partition", "interval_points")
@@ -64,20 +73,38 @@ def build_forecasts(
     before = _explode(previous)
     place = _match(lag, before)
     rates = _rates_of(before).take(place)
-    errors = _errors_of(previous).take(codes(pa.array(groups, pa.string()), previous["group_id"].to_pylist()))
-    known = _floats(lag["arrival_rate_records_per_s"])
+    of_group = codes(pa.array(groups, pa.string()), previous["group_id"].to_pylist())
+    errors = _errors_of(previous).take(of_group)
+    position = floats(lag["end_offset"]) - floats(lag["lag_records"])
+    apart_s = seconds(lag["read_at"]) - rates.at_s
+    consumed = np.divide(
+        position - floats(before["position"].take(pa.array(place, mask=place < 0))),
+        apart_s,
+        out=np.full(len(lag), np.nan),
+        where=apart_s > 0,
+    )
+    known = floats(lag["arrival_rate_records_per_s"])
     recent = _recent_rates(lag, offsets)
     horizon_s = np.array([horizon_of(group_id) for group_id in groups], dtype=np.float64)
     seen = Seen(
         group,
-        _seconds(lag["read_at"]),
-        _floats(lag["end_offset"]),
+        seconds(lag["read_at"]),
+        floats(lag["end_offset"]),
         np.where(np.isnan(rates.last), known, recent),
         horizon_s,
     )
     hours = hours_of(lag, hourly)
     rates, errors = advance(rates, errors, seen, hours)
-    return _rows(lag, groups, seen, rates, errors, forecast_rates(rates, errors, seen, hours), marker)
+    mean = forecast_rates(rates, errors, seen, hours)
+    predictions = prediction_columns(
+        lag,
+        previous.take(pa.array(of_group, mask=of_group < 0)),
+        seen,
+        mean,
+        consumed,
+        marker["end_read_at"].timestamp(),
+    )
+    return _rows(lag, groups, seen, rates, errors, mean, position, predictions, marker)
 
 
 def _recent_rates(lag: pa.Table, offsets: pa.Table) -> Floats:
@@ -91,9 +118,9 @@ def _recent_rates(lag: pa.Table, offsets: pa.Table) -> Floats:
         np.where(newest >= 0, values[newest] if len(values) else 0, np.nan)
         for values in (points.at_us / 1e6, points.offset.astype(np.float64))
     )
-    seconds, came = _seconds(lag["read_at"]) - at, _floats(lag["end_offset"]) - offset
-    is_known = (seconds > 0) & (came >= 0)
-    return np.asarray(np.divide(came, seconds, out=np.full(len(came), np.nan), where=is_known))
+    passed_s, came = seconds(lag["read_at"]) - at, floats(lag["end_offset"]) - offset
+    is_known = (passed_s > 0) & (came >= 0)
+    return np.asarray(np.divide(came, passed_s, out=np.full(len(came), np.nan), where=is_known))
 
 
 def with_forecasts(lag: pa.Table, forecasts: pa.Table) -> pa.Table:
@@ -135,7 +162,7 @@ def _match(lag: pa.Table, before: pa.Table) -> Int64s:
 
 def _rates_of(before: pa.Table) -> Rates:
     return Rates(
-        *(_seconds(before[name]) if name.endswith("read_at") else _floats(before[name]) for name in _RATES)
+        *(seconds(before[name]) if name.endswith("read_at") else floats(before[name]) for name in _RATES)
     )
 
 
@@ -177,7 +204,7 @@ def _matrix(column: Any, width: int) -> Floats:
     is_whole = _lengths(lists) == width
     found = np.zeros((len(lists), width))
     whole = lists.filter(pa.array(is_whole))
-    found[is_whole] = np.nan_to_num(_floats(pc.list_flatten(whole))).reshape(-1, width)
+    found[is_whole] = np.nan_to_num(floats(pc.list_flatten(whole))).reshape(-1, width)
     return found
 
 
@@ -188,6 +215,8 @@ def _rows(
     rates: Rates,
     errors: Errors,
     mean: Floats,
+    position: Floats,
+    predictions: Mapping[str, pa.Array],
     marker: Mapping[str, Any],
 ) -> pa.Table:
     schema = arrow_schema(FORECASTS)
@@ -195,6 +224,7 @@ def _rows(
     kind = schema.field("partitions").type.value_type
     parts = {name: lag[name].combine_chunks() for name in _PARTITION}
     parts |= {name: _column(getattr(rates, field), kind.field(name).type) for name, field in _RATES.items()}
+    parts["position"] = _column(position, kind.field("position").type)
     parts["forecast_records_per_s"] = _list(mean)
     structs = pa.StructArray.from_arrays(
         [parts[field.name].cast(field.type) for field in kind], fields=list(kind)
@@ -208,6 +238,7 @@ def _rows(
         "own_errors": _list(errors.own),
         "is_of_horizon": pa.array(errors.is_of_horizon),
         "partitions": pa.ListArray.from_arrays(pa.array(start, pa.int32()), structs),
+        **predictions,
     }
     for row, name in enumerate(_ERRORS):
         fields = schema.field(name).type.value_type
@@ -236,12 +267,3 @@ def _column(values: Floats, kind: pa.DataType) -> pa.Array:
         return pa.array(values, mask=unknown)
     scaled = np.rint(1e6 * values) if pa.types.is_timestamp(kind) else values
     return pa.array(np.where(unknown, 0, scaled).astype(np.int64), mask=unknown).cast(kind)
-
-
-def _floats(column: Any) -> Floats:
-    numbers = column.cast(pa.float64(), safe=False).fill_null(np.nan)
-    return np.array(numbers.to_numpy(), dtype=np.float64)
-
-
-def _seconds(column: pa.ChunkedArray) -> Floats:
-    return _floats(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) / 1e6

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.lag.arrays import Numbers, codes, integers
+from evenlag.lag.arrays import codes, integers
 from evenlag.lag.forecast import HOURS_BEFORE, Hours
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.snapshot_reader import snapshot_filters
@@ -23,7 +23,7 @@ from evenlag.lake.writer import append_once
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from evenlag.lag.arrays import Int64s
+    from evenlag.lag.arrays import Floats, Int64s
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.snapshot_reader import SnapshotReader
@@ -117,27 +117,25 @@ def rates_between(first: pa.Table, last: pa.Table) -> pa.Table:
     of_first, of_last = partition_keys(first, last)
     place = find_places(of_last, of_first)
     before = first.take(pa.array(place, mask=place < 0))
-    grown, seconds = (
-        Numbers(new.values - old.values, new.known & old.known)
-        for new, old in (
-            (_numbers(last["high_watermark"]), _numbers(before["high_watermark"])),
-            (_moments(last["end_read_at"]), _moments(before["end_read_at"])),
-        )
-    )
-    is_known = grown.known & seconds.known & (grown.values >= 0) & (seconds.values > 0)
-    rate = np.divide(1e6 * grown.values, seconds.values, out=np.zeros(len(place)), where=is_known)
+    grown = floats(last["high_watermark"]) - floats(before["high_watermark"])
+    apart_s = seconds(last["end_read_at"]) - seconds(before["end_read_at"])
+    is_known = (grown >= 0) & (apart_s > 0)
+    rate = np.divide(grown, apart_s, out=np.zeros(len(place)), where=is_known)
     found = last.select(["topic_id", "topic", "partition"]).append_column(
         "arrival_rate_records_per_s", pa.array(rate)
     )
     return found.filter(pa.array(is_known))
 
 
-def _numbers(column: pa.ChunkedArray) -> Numbers:
-    return Numbers.of(column.combine_chunks())
+def floats(column: Any) -> Floats:
+    """Return numbers as float64; null is NaN."""
+    numbers = column.cast(pa.float64(), safe=False).fill_null(np.nan)
+    return np.array(numbers.to_numpy(), dtype=np.float64)
 
 
-def _moments(column: pa.ChunkedArray) -> Numbers:
-    return Numbers.of_moments(column.combine_chunks())
+def seconds(column: Any) -> Floats:
+    """Return moments in seconds since the epoch; null is NaN."""
+    return floats(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) / 1e6
 
 
 def constant_column(value: Any, kind: pa.DataType, num_rows: int) -> pa.Array:
@@ -187,7 +185,7 @@ def read_hours(reader: LakeReader, cluster: str, at: datetime, horizon: timedelt
 def hours_of(partitions: pa.Table, rates: pa.Table) -> Hours:
     """Return the rates of partitions, in their order."""
     key, of_rates = partition_keys(partitions, rates)
-    hour = _moments(rates["hour"]).values // 3_600_000_000
+    hour = (seconds(rates["hour"]) // 3_600).astype(np.int64)
     numbers = np.unique(hour)
     found = np.full((len(key), len(numbers)), np.nan)
     rate = rates["arrival_rate_records_per_s"].to_numpy()

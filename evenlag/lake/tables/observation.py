@@ -184,10 +184,18 @@ HOURLY_RATES: Final = table(
 
 _PARTITION_FORECAST: Final = (
     "topic_id: STRING, topic: STRING, partition: INT, read_at: TIMESTAMP, end_offset: BIGINT, "
-    "last_records_per_s: DOUBLE, smoothed_records_per_s: DOUBLE, "
+    "position: BIGINT, last_records_per_s: DOUBLE, smoothed_records_per_s: DOUBLE, "
     "anchor_read_at: TIMESTAMP, anchor_end_offset: BIGINT, "
     "anchor_last_records_per_s: DOUBLE, anchor_smoothed_records_per_s: DOUBLE, "
     "forecast_records_per_s: ARRAY<DOUBLE>"
+)
+
+_PREDICTION: Final = (
+    "measure: STRING, is_horizon: BOOLEAN, ahead_s: DOUBLE, predicted: DOUBLE, lower: DOUBLE, upper: DOUBLE, "
+    "scored: DOUBLE, scored_lower: DOUBLE, scored_upper: DOUBLE, actual: DOUBLE, held: BOOLEAN, "
+    "pending_at: TIMESTAMP, pending: DOUBLE, pending_lower: DOUBLE, pending_upper: DOUBLE, "
+    "pending_steady: DOUBLE, pending_by_rate: DOUBLE, steady_error: DOUBLE, by_rate_error: DOUBLE, "
+    "mean_error: DOUBLE, num_scored: BIGINT, below: DOUBLE, above: DOUBLE"
 )
 
 FORECASTS: Final = table(
@@ -221,8 +229,17 @@ FORECASTS: Final = table(
     Column(
         "partitions",
         f"ARRAY<STRUCT<{_PARTITION_FORECAST}>>",
-        "by partition: rates, those at the anchor, from which the horizon runs that is scored next, and the "
-        "mean rate forecast for each step",
+        "by partition: where the group continues; rates, and those at the anchor, from which the horizon "
+        "runs that is scored next; the mean rate forecast for each step",
+    ),
+    Column("assignment_hash", "BIGINT", "of the owners: a prediction holds for one assignment"),
+    Column("idle_s", "DOUBLE", "seconds of arrivals that members who keep up are behind when they are seen"),
+    Column(
+        "predictions",
+        f"ARRAY<STRUCT<{_PREDICTION}>>",
+        "of total_lag_records, max_member_lag_records and time_lag_ms, at the next snapshot and at the "
+        "horizon, with an interval that holds nine times in ten; the earlier prediction that this snapshot "
+        "scores; the next one to be scored; the errors so far",
     ),
     key=("snapshot_id", "group_id"),
     writer="direct",

@@ -66,6 +66,8 @@ class Recorder:
         groups: str = "ab",
         topic_id: str = TOPIC_IDS["t"],
         points: list[dict[str, Any]] | None = None,
+        lag: int | None = None,
+        owner: str | None = None,
     ) -> SnapshotReader:
         """Write a snapshot in which each group reads the partitions `t-0` and so on, with these ends."""
         head: dict[str, Any] = {
@@ -84,10 +86,8 @@ class Recorder:
             one | read | {"high_watermark": one["end_offset"], "interval_points": points} for one in where
         ]
         rows.keep(OFFSETS, arrow(OFFSETS, ends_read))
-        rows.keep(
-            LAG,
-            arrow(LAG, [one | read | {"group_id": name, "status": "OK"} for name in groups for one in where]),
-        )
+        of_group = read | {"status": "OK", "lag_records": lag, "owner_member_id": owner}
+        rows.keep(LAG, arrow(LAG, [one | of_group | {"group_id": name} for name in groups for one in where]))
         _Reader.offsets[rows.snapshot_id] = rows.rows(OFFSETS)
         return rows
 
@@ -295,3 +295,38 @@ def test_many_groups_in_batches_are_as_in_one(lake: Recorder, monkeypatch: pytes
     assert [row["group_id"] for row in found] == list(names)
     # All groups read the same partitions.
     assert all(row["partitions"] == found[0]["partitions"] for row in found)
+
+
+def _prediction(row: dict[str, Any], measure: str, *, horizon: bool) -> dict[str, Any]:
+    (found,) = (
+        one for one in row["predictions"] if one["measure"] == measure and one["is_horizon"] == horizon
+    )
+    return dict(found)
+
+
+def test_the_next_snapshots_score_predictions(lake: Recorder) -> None:
+    # Each minute 600 records come and 300 are processed; the horizon is twenty minutes.
+    rows: list[dict[str, Any]] = []
+    for number in range(26):
+        more = {"lag": 300 * number, "owner": "m-1" if number < 25 else "m-2"}
+        (row,) = lake.forecast(NOW + number * _MINUTE, {"0": 600 * number}, groups="a", **more)
+        rows.append(row)
+    first = _prediction(rows[1], "total_lag_records", horizon=False)
+    assert (first["predicted"], first["ahead_s"], first["lower"]) == (600.0, 60.0, None)
+    scored = _prediction(rows[7], "max_member_lag_records", horizon=False)
+    assert (scored["scored"], scored["actual"], scored["held"]) == (2_100.0, 2_100.0, True)
+    # Made by the first snapshot that knew rates, and scored twenty minutes later.
+    assert [_prediction(row, "total_lag_records", horizon=True)["actual"] for row in rows[:20]] == [None] * 20
+    late = [_prediction(row, "total_lag_records", horizon=True) for row in rows[20:25]]
+    assert [one["actual"] for one in late if one["actual"] is not None] == [
+        6_000.0 if late[0]["actual"] else 6_300.0
+    ]
+    # With another owner, nothing that was predicted for the first one is scored.
+    assert all(one["actual"] is None for one in rows[25]["predictions"])
+
+
+def test_nothing_is_predicted_of_lag_that_is_not_known(lake: Recorder) -> None:
+    for number in range(3):
+        (row,) = lake.forecast(NOW + number * _MINUTE, {"0": 600 * number}, groups="a")
+    assert all(one["predicted"] is None for one in row["predictions"])
+    assert row["partitions"][0]["forecast_records_per_s"] == [10.0] * STEPS
