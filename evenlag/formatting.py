@@ -117,6 +117,19 @@ def at_least(value: float | None, num_unknown: int | None) -> str:
     return f"≥ {number(value)}" if num_unknown and value is not None else number(value)
 
 
+def between(value: float | None, least: float | None, most: float | None) -> str:
+    """Format a number for a column, with its bounds if they are known and differ.
+
+    Examples
+    --------
+    >>> between(4403, 3900, 5100), between(4403, 4403.2, 4403.4), between(4403, None, None)
+    ('4,403 (3,900 to 5,100)', '4,403', '4,403')
+    """
+    bounds = number(least), number(most)
+    is_open = least is not None and most is not None and bounds[0] != bounds[1]
+    return f"{number(value)} ({bounds[0]} to {bounds[1]})" if is_open else number(value)
+
+
 def bounded(value: float | None, bound: str | None) -> str:
     """Return a lag as text, marked where it is a bound; a dash where none is known.
 

@@ -23,7 +23,16 @@ from evenlag.cli.options import (
 )
 from evenlag.context import find_policy, only_cluster
 from evenlag.errors import NotFoundError, UsageError
-from evenlag.formatting import NOTHING, at_least, bounded_duration, did_you_mean, duration, number, percent
+from evenlag.formatting import (
+    NOTHING,
+    at_least,
+    between,
+    bounded_duration,
+    did_you_mean,
+    duration,
+    number,
+    percent,
+)
 from evenlag.queries.comparisons import (
     MEASURED_SHOWN,
     OBSERVED,
@@ -191,7 +200,7 @@ def run(
 # The first ones are left out first on a narrow terminal.
 _OPTIONAL: Final = (
     "rebalances", "above bound", "best in", "waiting 50 %", "above 5 s", "not drained", "to drain", "worst",
-    "mean lag", "above 5 min", "moves",
+    "mean lag", "largest member lag", "above 5 min", "record-seconds", "moves",
 )  # fmt: skip
 _COLUMNS: Final = (
     Column("policy", lambda row: shown_policy(row["policy"])),
@@ -204,6 +213,8 @@ _COLUMNS: Final = (
     numbers("above 5 min", lambda row: percent(row["above_300s"])),
     numbers("worst", lambda row: _time(row, row["max_time_lag_ms"])),
     numbers("mean lag", lambda row: at_least(row["mean_lag_records"], row["unknown_partitions"])),
+    numbers("largest member lag", lambda row: _between(row, "peak_member_lag_records")),
+    numbers("record-seconds", lambda row: _between(row, "record_s")),
     numbers("to drain", lambda row: _drained(row["drain_time_ms"])),
     numbers("not drained", lambda row: f"{row['not_drained']} of {row['group_days']}"),
     numbers("moves", lambda row: number(row["moves"])),
@@ -223,7 +234,8 @@ def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table
     """Build the table of policies, ranked by a metric, with what Kafka reported last, if it was measured."""
     caption = (
         f"Best by {by}; of equals by mean lag, then moves. {OBSERVED_SHOWN} is what really ran, by the "
-        f"model; {MEASURED_SHOWN} is what Kafka reported, without the model. ≥ is a lower bound."
+        f"model; {MEASURED_SHOWN} is what Kafka reported, without the model. ≥ is a lower bound; what the "
+        "snapshots leave open is in brackets."
     )
     shown = filled_table(title, _COLUMNS, (), keys=("policy",), optional=_OPTIONAL, caption=caption)
     for row in rows:
@@ -240,6 +252,10 @@ def _time(row: Mapping[str, Any], milliseconds: float | None) -> str:
     return bounded_duration(milliseconds, milliseconds if is_bound else None)
 
 
+def _between(row: Mapping[str, Any], name: str) -> str:
+    return between(row[name], row[f"least_{name}"], row[f"most_{name}"])
+
+
 def _drained(milliseconds: float | None) -> str:
     return "not drained" if milliseconds is None else duration(milliseconds)
 
@@ -250,7 +266,7 @@ def _measured_cells(row: dict[str, Any]) -> list[str]:
         *[NOTHING] * 6,
         bounded_duration(worst, worst if row["unknown_time_lags"] else None),
         at_least(row["measured_mean_lag_records"], row["measured_unknown_share"]),
-        *[NOTHING] * 6,
+        *[NOTHING] * 8,
     ]
 
 
@@ -281,6 +297,12 @@ def notes(rows: Sequence[dict[str, Any]], left_out: Mapping[str, Any]) -> list[s
         sentences.append(
             f"Waiting is not known of {first['unknown_waiting']:,} group-days, which an older version "
             "compared: evenlag compare run adds it."
+        )
+    widest = max((row["wide_share"] for row in rows if row["wide_share"] is not None), default=0.0)
+    if widest:
+        sentences.append(
+            f"Up to {percent(widest)} of the snapshots with lag leave a policy's largest member lag open by "
+            "more than 25 %: they do not tell when the records between them came. Shorter intervals do."
         )
     if first["unknown_ages"]:
         sentences.append(

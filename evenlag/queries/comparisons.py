@@ -31,6 +31,8 @@ _COLUMNS: Final = (
     "p95_error_records", "num_error_snapshots", "period_end", "num_unknown_ages", "unknown_share",
     "num_unknown_partitions", "measured_mean_lag_records", "measured_max_lag_records",
     "measured_max_time_lag_ms", "measured_unknown_share", "num_unknown_lags", "num_unknown_time_lags",
+    "peak_member_lag_records", "least_peak_member_lag_records", "most_peak_member_lag_records",
+    "least_record_s", "most_record_s", "wide_share",
 )  # fmt: skip
 # (day, group id, policy) → sum and number of the gaps of its snapshots.
 OptimalityGaps: TypeAlias = "dict[tuple[date, str, str], tuple[float, int]]"
@@ -109,7 +111,8 @@ def sum_up(
     group-day with a partition whose lag was never known is a lower bound: it counts only if all are.
 
     Percentiles of waiting are means over group-days, ``above_*`` shares of all their record-time, and the
-    time to drain is the median (None: the median did not drain). ``unknown_*`` is data missing from these
+    time to drain is the median (None: the median did not drain). ``least_*`` and ``most_*`` bound what the
+    snapshots leave open. ``unknown_*`` is data missing from these
     numbers, see the table ``replays``; ``measured_*``, of `observed` only, are without the model. A
     continuous replay covers all days up to the end of its period.
     """
@@ -183,6 +186,7 @@ def _summed(policy: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "unknown_ages": sum(_known(rows, "num_unknown_ages")),
         "unknown_partitions": sum(_known(rows, "num_unknown_partitions")),
         **_waiting(rows),
+        **_bounds(rows),
     } | (_measured(rows) if policy == OBSERVED else {})
 
 
@@ -199,6 +203,20 @@ def _waiting(rows: list[dict[str, Any]]) -> dict[str, Any]:
             for limit, above in above_s.items()
         }
         | {"unknown_waiting": len(rows) - num_known}
+    )
+
+
+def _bounds(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What snapshots leave open, if all group-days have it: those of older versions do not."""
+    is_known = len(_known(rows, "most_record_s")) == len(rows)
+    peaks = ("peak_member_lag_records", "least_peak_member_lag_records", "most_peak_member_lag_records")
+    return (
+        {name: max(row[name] for row in rows) if is_known else None for name in peaks}
+        | {
+            name: sum(row[name] for row in rows) if is_known else None
+            for name in ("least_record_s", "most_record_s")
+        }
+        | {"wide_share": _mean(_known(rows, "wide_share"))}
     )
 
 

@@ -10,6 +10,7 @@ from evenlag.formatting import (
     NOTHING,
     at_least,
     at_least_of,
+    between,
     bounded,
     bounded_duration,
     duration,
@@ -46,7 +47,7 @@ moves. <em>Above 30 s</em>: the share of all waiting that is above 30 s of a rec
 what Kafka reported, without the model. <em>Drained in</em>: time from the largest measured lag until all
 records that had arrived by then were processed. <em>Above the bound</em>: how far the lag of the most loaded
 member is above the minimum over all assignments, on average over the snapshots. ≥: a lower bound, because
-some values are unknown.</p>"""
+some values are unknown. In brackets: the bounds that the snapshots leave.</p>"""
 _KIND_BY_STATUS: Final[dict[str, str]] = {
     PlanEvent.APPLIED: "good",
     PlanEvent.APPROVED: "good",
@@ -418,8 +419,8 @@ def policies_section(report: Report) -> Html:
     if not report.policies and not report.reasons:
         return note("Nothing was compared on these days. Run: ", COMPARE)
     columns = (
-        "candidate", "waiting, p95#", "p99#", "above 30 s#", "worst#", "mean lag#", "drained in#", "moves#",
-        "rebalances#", "above the bound#",
+        "candidate", "waiting, p95#", "p99#", "above 30 s#", "worst#", "mean lag#", "largest member lag#",
+        "drained in#", "moves#", "rebalances#", "above the bound#",
     )  # fmt: skip
     days = max((row["group_days"] for row in report.policies), default=0)
     policy_table = table(
@@ -446,6 +447,7 @@ def _policy_cells(row: Mapping[str, Any]) -> Sequence[object]:
         percent(row["above_30s"]),
         _bound(duration(row["max_time_lag_ms"]), is_bound),
         _bound(number(row["mean_lag_records"]), is_partly_known),
+        between(*(row[f"{each}peak_member_lag_records"] for each in ("", "least_", "most_"))),
         _drained(row),
         number(row["moves"]),
         number(row["rebalances"]),
@@ -459,7 +461,7 @@ def _measured_cells(row: Mapping[str, Any]) -> Sequence[object]:
         *[NOTHING] * 3,
         _bound(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
         _bound(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),
-        *[NOTHING] * 4,
+        *[NOTHING] * 5,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from evenlag.simulation.estimates import Estimates
     from evenlag.simulation.fluid_model import Simulated
     from evenlag.simulation.history import History
+
+_WIDE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +120,20 @@ def model_error(history: History, backlog: Floats) -> ModelError:
         float(np.percentile(off, 95)),
         int(counts.sum()),
     )
+
+
+def wide_share(history: History, lag: Floats, max_member_lag: Floats) -> float | None:
+    """Share of the snapshots with lag, after the first, whose bounds of the largest member lag are wide.
+
+    A snapshot has lag from the group's arrivals of ten seconds on. None: none has.
+
+    lag, max_member_lag: [S] of the group, [3, S] by case.
+    """
+    in_flight = BUSY_BACKLOG_S * history.arrived.sum(axis=1) / history.interval_s
+    likely, least, most = max_member_lag[:, 1:]
+    has_lag = lag[1:] >= np.maximum(in_flight, 1.0)
+    is_wide = most - least > _WIDE * np.maximum(likely, in_flight)
+    return float(is_wide[has_lag].mean()) if has_lag.any() else None
 
 
 @dataclass(frozen=True, slots=True)

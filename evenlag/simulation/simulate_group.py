@@ -20,6 +20,7 @@ from evenlag.simulation.replay_metrics import (
     measure_history,
     measure_scenarios,
     model_error,
+    wide_share,
 )
 from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario, Planner, Scenario
 
@@ -259,7 +260,10 @@ def simulate_group(
     measured = measure_scenarios(history, estimates, simulated)
     fixed |= _of_history(history, estimates, measured)
     rows = [
-        fixed | name | _of_scenario(measured, simulated, number, scenario)
+        fixed
+        | name
+        | _of_scenario(measured, simulated, number, scenario)
+        | _bounds(history, measured, simulated, number)
         for number, (name, scenario) in enumerate(zip(names, scenarios, strict=True))
     ]
     for row, scenario in zip(rows[1:], candidate_scenarios, strict=True):
@@ -334,6 +338,25 @@ def _of_scenario(
         "record_s_above_5s": waiting.record_s_above_5s,
         "record_s_above_30s": waiting.record_s_above_30s,
         "record_s_above_300s": waiting.record_s_above_300s,
+    }
+
+
+def _bounds(history: History, measured: ScenarioMetrics, simulated: Simulated, number: int) -> dict[str, Any]:
+    """What the snapshots leave open, from the least to the most."""
+    lag, area = measured.max_member_lag[:, number], simulated.lag_records_s[:, :, number].sum(axis=1)
+    record_s = simulated.waiting[number].record_s
+    # The area under the lag, less that under the first backlog.
+    least_s, most_s = (area[Case.LEAST :] - (area[Case.LIKELY] - record_s)).clip(min=0.0)
+    peak = lag.max(axis=1)
+    return {
+        "peak_member_lag_records": round(float(peak[Case.LIKELY])),
+        "least_member_lag_records": _whole(lag[Case.LEAST]),
+        "most_member_lag_records": _whole(lag[Case.MOST]),
+        "least_peak_member_lag_records": round(float(peak[Case.LEAST])),
+        "most_peak_member_lag_records": round(float(peak[Case.MOST])),
+        "least_record_s": min(float(least_s), record_s),
+        "most_record_s": max(float(most_s), record_s),
+        "wide_share": wide_share(history, measured.lag[number], lag),
     }
 
 

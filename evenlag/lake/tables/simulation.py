@@ -99,6 +99,19 @@ _REPLAY_COLUMNS: Final = (
     Column("record_s_above_5s", "DOUBLE", "of this, what is above 5 s of each record"),
     Column("record_s_above_30s", "DOUBLE", "what is above 30 s"),
     Column("record_s_above_300s", "DOUBLE", "what is above 300 s"),
+    Column("peak_member_lag_records", "BIGINT", "largest member lag at a snapshot"),
+    Column("least_member_lag_records", "ARRAY<BIGINT>", "lower bound of `max_member_lag_records`"),
+    Column("most_member_lag_records", "ARRAY<BIGINT>", "upper bound of it"),
+    Column("least_peak_member_lag_records", "BIGINT", "lower bound of `peak_member_lag_records`"),
+    Column("most_peak_member_lag_records", "BIGINT", "upper bound of it"),
+    Column("least_record_s", "DOUBLE", "lower bound of `record_s`"),
+    Column("most_record_s", "DOUBLE", "upper bound of it"),
+    Column(
+        "wide_share",
+        "DOUBLE",
+        "share of the snapshots with lag whose bounds of the largest member lag are wider than 25 % of it; "
+        "null: no snapshot with lag",
+    ),
 )
 
 REPLAYS: Final = table(

@@ -28,6 +28,16 @@ MEASURED = {
 }
 
 
+BOUNDS = {
+    "peak_member_lag_records": 4_403,
+    "least_peak_member_lag_records": 3_900,
+    "most_peak_member_lag_records": 5_100,
+    "least_record_s": 40.0,
+    "most_record_s": 65.0,
+    "wide_share": 0.5,
+}
+
+
 def replay(group: str, policy: str, **more: Any) -> dict[str, Any]:
     return (
         {
@@ -45,6 +55,7 @@ def replay(group: str, policy: str, **more: Any) -> dict[str, Any]:
             "record_s_above_5s": 10.0,
             "record_s_above_30s": 5.0,
             "record_s_above_300s": 0.0,
+            **BOUNDS,
             "max_time_lag_ms": 2_000,
             "drain_time_ms": 10_000,
             "moves": 4,
@@ -132,6 +143,20 @@ def test_days_of_an_older_version_have_no_waiting_and_rank_by_mean_lag() -> None
     # Beside a newer day they are in no mean of waiting.
     both = [replay("h", policy) for policy in ("range", "observed")]
     assert summed(rows + both)["range"]["waiting_p99_ms"] == 1_000
+
+
+def test_what_snapshots_leave_open_is_beside_what_is_likely_and_said_where_it_is_much() -> None:
+    higher = {"peak_member_lag_records": 6_000, "most_peak_member_lag_records": 6_000, "wide_share": None}
+    rows = [replay("g", "range"), replay("h", "range", **higher)]
+    row = summed(rows)["range"]
+    peaks = [row[f"{name}peak_member_lag_records"] for name in ("least_", "", "most_")]
+    assert (peaks, row["least_record_s"], row["most_record_s"]) == ([3_900, 6_000, 6_000], 80.0, 130.0)
+    assert row["wide_share"] == 0.5
+    (note,) = notes([row], count_left_out(rows))
+    assert note.startswith("Up to 50.0 % of the snapshots with lag leave a policy's largest member lag open")
+    # A day of an older version does not say, and then the sum is not known.
+    older = replay("h", "range", **dict.fromkeys(BOUNDS))
+    assert summed([replay("g", "range"), older])["range"]["most_record_s"] is None
 
 
 def test_a_period_in_one_go_has_the_distances_of_all_its_days() -> None:

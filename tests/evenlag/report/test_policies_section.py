@@ -17,6 +17,9 @@ RANGE = {
     "group_days": 3,
     "mean_lag_records": 15_573.4,
     "max_lag_records": 50_463,
+    "peak_member_lag_records": 9_000,
+    "least_peak_member_lag_records": 8_000,
+    "most_peak_member_lag_records": 9_500,
     "waiting_p95_ms": 12_000,
     "waiting_p99_ms": 30_000,
     "above_30s": 0.125,
@@ -57,17 +60,28 @@ def cells(report: Report, *policies: dict[str, Any]) -> dict[str, list[str]]:
 def test_the_replay_of_what_ran_and_what_was_measured_are_two_rows(report: Report) -> None:
     rows = cells(report, RANGE, {**RANGE, **MEASURED, "policy": "observed"})
     assert rows["as it ran (replayed)"] == rows["range"]
-    assert rows["range"] == ["12 s", "30 s", "12.5 %", "44 s", "15,573", "39 s", "4", "2", "-"]
-    assert rows["as it ran (measured)"] == ["-", "-", "-", "41 s", "12,000", "-", "-", "-", "-"]
+    assert rows["range"] == [
+        "12 s",
+        "30 s",
+        "12.5 %",
+        "44 s",
+        "15,573",
+        "9,000 (8,000 to 9,500)",
+        "39 s",
+        "4",
+        "2",
+        "-",
+    ]
+    assert rows["as it ran (measured)"] == ["-", "-", "-", "41 s", "12,000", "-", "-", "-", "-", "-"]
 
 
 def test_days_that_were_not_drained_are_counted(report: Report) -> None:
     some = {**RANGE, "not_drained": 1, "unknown_ages": 2}
     most = {**RANGE, "policy": "sticky", "not_drained": 2, "drain_time_ms": None}
     rows = cells(report, some, most)
-    assert rows["range"][5] == "39 s, not on 1 of 3 days"
+    assert rows["range"][6] == "39 s, not on 1 of 3 days"
     assert rows["range"][:4] == ["≥ 12 s", "≥ 30 s", "12.5 %", "≥ 44 s"]
-    assert rows["sticky"][5] == "not on 2 of 3 days"
+    assert rows["sticky"][6] == "not on 2 of 3 days"
 
 
 def test_partitions_of_unknown_lag_make_each_lag_a_lower_bound(report: Report) -> None:

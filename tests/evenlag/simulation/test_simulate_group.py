@@ -230,6 +230,12 @@ def test_a_group_is_scored_and_replayed_under_each_policy_or_says_why_not() -> N
     assert rows[0]["median_error"] is not None
     assert len(rows[1]["lag_records"]) == 12
     assert all(row["lag_records"][0] == 12_000 for row in rows)
+    for row in rows:
+        names = [f"{each}_member_lag_records" for each in ("least", "max", "most")]
+        assert all(least <= likely <= most for least, likely, most in zip(*map(row.get, names), strict=True))
+        peaks = [row[f"{each}peak_member_lag_records"] for each in ("least_", "", "most_")]
+        assert peaks == [max(row[name]) for name in names]
+        assert row["least_record_s"] <= row["record_s"] <= row["most_record_s"]
     assert (
         "at least two snapshots"
         in simulate_group(skewed(1), GroupSettings(), compared, Pauses())[0]["reason"]

@@ -158,6 +158,7 @@ def _summed(rows: Sequence[Row]) -> Row:
         "unknown_ages": sum(_known(rows, "num_unknown_ages")),
         "unknown_partitions": sum(map(_unknown_partitions, rows)),
         **_waiting(rows),
+        **_bounds(rows),
         **(_measured(rows) if rows[0]["policy"] == OBSERVED else {}),
     }
 
@@ -176,6 +177,18 @@ def _waiting(rows: Sequence[Row]) -> Row:
         "record_s": total,
         **{f"above_{limit}": share(limit) for limit in ("5s", "30s", "300s")},
         "unknown_waiting": len(rows) - len(known),
+    }
+
+
+def _bounds(rows: Sequence[Row]) -> Row:
+    """What the snapshots leave open; a lake of an older version does not say."""
+    has_all = all(row.get("most_record_s") is not None for row in rows)
+    record_s = ("least_record_s", "most_record_s")
+    peaks = [f"{each}peak_member_lag_records" for each in ("", "least_", "most_")]
+    return {
+        **{name: max(row[name] for row in rows) if has_all else None for name in peaks},
+        **{name: sum(row[name] for row in rows) if has_all else None for name in record_s},
+        "wide_share": _mean([row for row in rows if row.get("wide_share") is not None], "wide_share"),
     }
 
 
@@ -262,6 +275,8 @@ def _cells(row: Row) -> list[str]:
         *(percent(row[f"above_{limit}"]) for limit in ("5s", "30s", "300s")),
         bound + duration(row["max_time_lag_ms"]),
         lag + number(row["mean_lag_records"]),
+        between(row, "peak_member_lag_records"),
+        between(row, "record_s"),
         "not drained" if row["drain_time_ms"] is None else duration(row["drain_time_ms"]),
         f"{row['not_drained']} of {row['group_days']}",
         number(row["moves"]),
@@ -269,6 +284,12 @@ def _cells(row: Row) -> list[str]:
         percent(row["optimality_gap"]),
         f"{row['best_in']} of {row['group_days']}",
     ]
+
+
+def between(row: Row, name: str) -> str:
+    """Return a number with its bounds, if they are known and differ."""
+    shown, least, most = (number(row[each]) for each in (name, f"least_{name}", f"most_{name}"))
+    return shown if least == most else f"{shown} ({least} to {most})"
 
 
 def _measured_cells(row: Row) -> list[str]:
@@ -281,5 +302,5 @@ def _measured_cells(row: Row) -> list[str]:
         *[UNKNOWN] * 6,
         tail(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
         tail(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),
-        *[UNKNOWN] * 6,
+        *[UNKNOWN] * 8,
     ]

@@ -7,7 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.truth.oracle.expected.change import read_change
-from tests.truth.oracle.expected.compare import MEASURED_SHOWN, OBSERVED, OBSERVED_SHOWN, model, sum_up
+from tests.truth.oracle.expected.compare import (
+    MEASURED_SHOWN,
+    OBSERVED,
+    OBSERVED_SHOWN,
+    between,
+    model,
+    sum_up,
+)
 from tests.truth.oracle.expected.lag import (
     at_least,
     bounded_time,
@@ -354,6 +361,7 @@ def _policy_cells(rows: Sequence[Row]) -> list[list[str]]:
                 percent(row["above_30s"]),
                 at_least(duration(row["max_time_lag_ms"]), unknown),
                 at_least(number(row["mean_lag_records"]), row["unknown_partitions"]),
+                between(row, "peak_member_lag_records"),
                 ", ".join(parts),
                 number(row["moves"]),
                 number(row["rebalances"]),
@@ -369,5 +377,5 @@ def _measured_cells(row: Row) -> list[str]:
         *[UNKNOWN] * 3,
         at_least(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
         at_least(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),
-        *[UNKNOWN] * 4,
+        *[UNKNOWN] * 5,
     ]
