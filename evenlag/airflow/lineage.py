@@ -47,10 +47,23 @@ STEPS: Final = {
         ),
     ),
     "decide": Reads(
-        ("snapshots", "members", "lag", "decisions", "plan_evaluations", "quality_results", _EVENTS),
+        (
+            "snapshots",
+            "members",
+            "lag",
+            "speeds",
+            "forecasts",
+            "decisions",
+            "plan_evaluations",
+            "quality_results",
+            _EVENTS,
+        ),
         ("plan_assignments", "plans", "decisions", "gate_results", _EVENTS, "policies", "runs"),
     ),
-    "publish": Reads((_HINTS, "plans", "plan_assignments", _EVENTS, "gate_results"), (_HINTS, _EVENTS)),
+    "publish": Reads(
+        (_HINTS, "plans", "plan_assignments", _EVENTS, "gate_results", "lag", "members", "speeds"),
+        (_HINTS, _EVENTS),
+    ),
     "ask": Reads(
         ("plans", "plan_assignments", "gate_results", _EVENTS, "approval_requests"), ("approval_requests",)
     ),

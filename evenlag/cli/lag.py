@@ -80,6 +80,21 @@ _DRAINED: Final = (
     Column("note", lambda row: "stalled" if row["stalled"] else ""),
 )
 _MOST_NAMED: Final = 5
+_SPEED: Final = ("speed_records_per_s", "speed_is_bound", "speed_confidence")
+_SPEED_COLUMNS: Final = (
+    numbers(
+        "speed/s",
+        lambda row: (
+            ("≥ " if row["speed_is_bound"] else "") + number(row["speed_records_per_s"], digits=1)
+            if row["speed_records_per_s"] is not None
+            else NOTHING
+        ),
+    ),
+    numbers(
+        "confidence",
+        lambda row: NOTHING if row["speed_confidence"] is None else f"{row['speed_confidence']:.0%}",
+    ),
+)
 
 
 def lag(
@@ -131,8 +146,9 @@ def lag(
 def _show_snapshot(
     group: str | None, limit: int, scope: LakeScope, export: Path | None, *, as_json: bool
 ) -> None:
+    from evenlag.lag.speed_rows import with_speeds
     from evenlag.lake.snapshot_reader import snapshot_filters
-    from evenlag.lake.tables import LAG, MEMBERS
+    from evenlag.lake.tables import LAG, MEMBERS, SPEEDS
 
     reader, name = scope.open()
     snapshot = reader.latest_snapshot(name)
@@ -159,7 +175,10 @@ def _show_snapshot(
             f"the snapshot read at {moment(head['read_at'])} has no group {group!r}"
             f"{did_you_mean(group, groups)}"
         )
-    rows, members = _rows_of_group(rows, group), _rows_of_group(members, group)
+    speeds = reader.read(
+        SPEEDS, columns=["group_id", "members"], filters=[*of_snapshot, ("group_id", "=", group)]
+    )
+    rows, members = _rows_of_group(rows, group), with_speeds(_rows_of_group(members, group), speeds)
     _export(export, head | {"group_id": group}, partition_rows(rows))
     _show_group(head, rows, members, limit=limit, as_json=as_json)
 
@@ -202,19 +221,19 @@ def _show_group(
 ) -> None:
     partitions = partition_rows(rows)
     by_member = member_rows(rows, members)
+    known = {row["member_id"]: row for row in members.to_pylist()}
     (total,) = group_rows(rows, members)
     if as_json:
-        known = {row["member_id"]: row for row in members.to_pylist()}
         owners = [
-            row | {name: known.get(row["member_id"], {}).get(name) for name in CLIENT_COLUMNS[1:]}
+            row | {name: known.get(row["member_id"], {}).get(name) for name in (*CLIENT_COLUMNS[1:], *_SPEED)}
             for row in by_member
             if row["member_id"] is not None
         ]
         print_json(head | total | {"members": owners, "partitions": partitions})
         return
     out = console()
-    clients = client_names(members.to_pylist())
-    out.print(_member_table(head, total, by_member, clients))
+    clients = client_names(known.values())
+    out.print(_member_table(head, total, by_member, known))
     owner = (
         Column("member", lambda row: row["owner_member_id"] or owner_text(row)),
         Column("client", lambda row: clients.get(row["owner_member_id"] or "", "")),
@@ -224,20 +243,26 @@ def _show_group(
 
 
 def _member_table(
-    head: dict[str, Any], total: dict[str, Any], by_member: list[dict[str, Any]], clients: dict[str, str]
+    head: dict[str, Any],
+    total: dict[str, Any],
+    by_member: list[dict[str, Any]],
+    members: dict[str | None, dict[str, Any]],
 ) -> Table:
+    clients = client_names(members.values())
+    rows = [row | {name: members.get(row["member_id"], {}).get(name) for name in _SPEED} for row in by_member]
     columns = (
         Column("member", lambda row: row["member_id"] or _no_owner_text(total)),
         Column("client", lambda row: clients.get(row["member_id"] or "", "")),
         NUM_PARTITIONS,
         *_unknown_column(by_member),
         _LAG,
+        *(_SPEED_COLUMNS if any(row["speed_records_per_s"] is not None for row in rows) else ()),
     )
     return filled_table(
         f"{total['group_id']} on {head['cluster']}, read at {moment(head['read_at'])}",
         columns,
-        by_member,
-        optional=("partitions", "client"),
+        rows,
+        optional=("partitions", "client", "confidence", "speed/s"),
         caption=_caption(_lower_bound_text([total], _ABOUT_MEMBERS), [total]),
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS, SNAPSHOTS
+from evenlag.lake.tables import DECISIONS, MEMBERS, PLAN_EVALUATIONS, SNAPSHOTS, SPEEDS
 from tests.support.lakes.command_lake import (
     APPLIED_PLAN,
     FIRST,
@@ -68,6 +68,28 @@ def test_lag_is_shown_to_people_with_units_and_statuses(evenlag: Evenlag, lake: 
     assert "UNKNOWN" in shown
     assert "8 s" in shown
     assert "2026-11-21 13:05:00Z" in shown
+
+
+def test_lag_of_a_group_shows_how_fast_its_members_are(evenlag: Evenlag, lake: Path, tmp_path: Path) -> None:
+    measured = tmp_path / "measured"
+    shutil.copytree(lake, measured)
+    names = ("c0-x", "c1-y")
+    head = {"snapshot_id": SECOND, "group_id": "payments"}
+    write_rows(measured, MEMBERS, [head | {"member_id": name} for name in names])
+    speeds = [
+        {"member_id": name, "speed_records_per_s": speed, "is_bound": is_bound, "confidence": confidence}
+        for name, speed, is_bound, confidence in zip(
+            names, (1234.5, 99.0), (False, True), (0.83, 0.0), strict=True
+        )
+    ]
+    write_rows(measured, SPEEDS, [head | {"members": speeds, "partitions": []}])
+    content = json.loads(evenlag("lag", "payments", "--lake", measured, "--json").stdout)
+    found = {row["member_id"]: row for row in content["members"]}
+    assert (found["c0-x"]["speed_records_per_s"], found["c0-x"]["speed_confidence"]) == (1234.5, 0.83)
+    assert found["c1-y"]["speed_is_bound"] is True
+    shown = evenlag("lag", "payments", "--lake", measured).stdout
+    assert all(text in shown for text in ("1,234.5", "83%", "≥ 99.0", "0%"))
+    assert "speed/s" not in evenlag("lag", "payments", "--lake", lake).stdout
 
 
 def test_plans_are_listed_newest_first_with_where_they_stand(evenlag: Evenlag, lake: Path) -> None:
