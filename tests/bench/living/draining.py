@@ -297,7 +297,10 @@ def summarize(runs: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
         "mean": np.round(largest.mean(axis=0), 3).tolist(),
         "max": np.round(largest.max(axis=0), 3).tolist(),
         "runs": [[row["largest"] for row in run] for run in runs],
-        "left": np.round(np.mean([[row["left"] for row in run] for run in runs], axis=0), 2).tolist(),
+        **{
+            name: np.round(np.mean([[row[name] for row in run] for run in runs], axis=0), 2).tolist()
+            for name in ("left", "age_s", "elsewhere")
+        },
     }
 
 
