@@ -223,17 +223,16 @@ def _measured(batch: GroupBatch, number: int, rows: GroupRows, *, is_timed: bool
     A member is at least as fast as it is now, where it may have no backlog. Costs count for work in time.
     """
     first, last = batch.row_start[number : number + 2].tolist()
-    members = slice(*batch.member_start[number : number + 2].tolist())
-    holder = np.where(rows.stalled, -1, batch.holder[first:last])
+    owner = np.where(rows.stalled, -1, rows.held).astype(np.int64)
     cost = _floats(batch.lag, "cost", 1.0)[first:last] if is_timed else np.ones(last - first)
     consumed = cost * _floats(batch.lag, "consume_rate_records_per_s", 0.0)[first:last]
-    size = members.stop - members.start
-    known = _floats(batch.members, "speed_records_per_s", 0.0)[members]
+    is_owned = owner >= 0
+    present = np.bincount(owner[is_owned], consumed[is_owned], minlength=rows.group.num_members)
     return Measured(
         lag=rows.group.lag,
         arrival_rate=rows.arrival_rate,
-        owner=holder,
-        speed=np.maximum(known, np.bincount(holder[holder >= 0], consumed[holder >= 0], minlength=size)),
+        owner=owner,
+        speed=np.fmax(rows.speed, present),
         cost=cost,
     )
 
