@@ -76,7 +76,7 @@ _RULE_COLUMNS: Final = (
     Column("mode", lambda row: row[1].mode.value),
     Column("assignor", lambda row: row[1].assignor),
     numbers("max moves", lambda row: f"{row[1].max_moves:,}"),
-    numbers("count slack", lambda row: f"{row[1].count_slack:,}"),
+    numbers("count slack", lambda row: f"{row[1].slack:,}"),
     numbers("min gain", lambda row: f"{100 * row[1].min_gain:g} %" if row[1].min_gain else NOTHING),
 )
 

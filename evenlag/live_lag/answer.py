@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from assignor_core.errors import AssignorError
 from assignor_core.metrics import member_counts, member_lags
-from evenlag.enums import HINTABLE_TYPES, GroupType
+from evenlag.enums import HINTABLE_TYPES
 from evenlag.kafka.arrow_rows import find_unreadable_members
 from evenlag.kafka.member_protocol import OTHER_PROTOCOL
 from evenlag.lag.group_lag import counted_rows, measure_lag
@@ -89,14 +89,12 @@ def preview_plans(
         if blocker is not None:
             found[group_id] = PlanPreview(settings.assignor, blocker)
             continue
-        found[group_id] = _preview(
-            batch, number, settings, snapshot.kafka_cluster_id, is_consumer=summary.type == GroupType.CONSUMER
-        )
+        found[group_id] = _preview(batch, number, settings, snapshot.kafka_cluster_id, summary.type)
     return found
 
 
 def _preview(
-    batch: GroupBatch, number: int, settings: GroupSettings, kafka_cluster_id: str, *, is_consumer: bool
+    batch: GroupBatch, number: int, settings: GroupSettings, kafka_cluster_id: str, group_type: str | None
 ) -> PlanPreview:
     try:
         plan = plan_group(
@@ -105,7 +103,7 @@ def _preview(
             kafka_cluster_id=kafka_cluster_id,
             group_id=batch.group_ids[number],
             snapshot_id=_NO_SNAPSHOT,
-            is_for_brokers=is_consumer,
+            group_type=group_type,
         )
     except AssignorError as error:
         return PlanPreview(settings.assignor, str(error))

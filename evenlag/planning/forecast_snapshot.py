@@ -50,7 +50,7 @@ def _forecast_groups(rows: SnapshotReader, policy: Policy) -> int:
         return 0
 
     def horizon_of(group_id: str) -> int:
-        return policy.group_settings(cluster, group_id).back_off.horizon_s
+        return policy.group_settings(cluster, group_id).plan_horizon_s
 
     horizon = timedelta(seconds=max(map(horizon_of, wanted)))
     offsets = rows.rows(OFFSETS, POINT_COLUMNS)

@@ -43,7 +43,7 @@ def build_gate_rows(
     Returns ``plan_id``, ``settings`` and the inputs of all gates. ``since_last_hint_s`` is None without a
     previous hint, ``hint_topic_max_bytes`` without a hint topic.
     counts: Results of :func:`count_rows` by plan id.
-    last_hints: When the last hint of a group was published, by group id.
+    last_hints: The slot in whose cycle the last hint of a group was published, by group id.
     """
     names = gate_inputs()
     snapshot_age_s = (decided_at - marker["finished_at"]).total_seconds()
@@ -54,7 +54,7 @@ def build_gate_rows(
             **counts[head["plan_id"]],
             "num_violations": len(head["violations"] or ()),
             "snapshot_age_s": snapshot_age_s,
-            "since_last_hint_s": last_hint_at and (decided_at - last_hint_at).total_seconds(),
+            "since_last_hint_s": last_hint_at and (marker["slot"] - last_hint_at).total_seconds(),
             "hint_topic_max_bytes": marker["hint_topic_max_bytes"],
         }
         rows.append(

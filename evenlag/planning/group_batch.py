@@ -8,19 +8,22 @@ batch, and a group is a few slices of it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from assignor_core.members import utf16_key
 from evenlag.enums import LagStatus
 from evenlag.lag.arrays import flags, is_valid
+from evenlag.lag.forecast import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
     from numpy.typing import NDArray
+
+_FORECAST: Final = "forecast_records_per_s"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +53,8 @@ class GroupBatch:
         reconciliation: its coordinator completes its target assignment, so a plan changes the target.
     lag_records, is_unknown, arrival_rate, stalled: [P], without nulls: an unknown lag is 0 records, an
         unknown rate (records per second) is NaN. A lag that is known as a bound only is unknown, too.
+    cost: float64 [P], work of a record; 1 if unknown.
+    forecast: float64 [P, K], rates in the steps of the horizon; a row that is unknown has its arrival rate.
     speed, is_bound: [M], units of work per second, NaN if unknown, and whether it is a lower bound.
     commit_problem, owner_problem: Group → why its commits, or the owner of one of its partitions, are
         unknown; others are known.
@@ -72,6 +77,8 @@ class GroupBatch:
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
     stalled: NDArray[np.bool_]
+    cost: NDArray[np.float64]
+    forecast: NDArray[np.float64]
     speed: NDArray[np.float64]
     is_bound: NDArray[np.bool_]
     commit_problem: Mapping[int, str]
@@ -125,6 +132,7 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
             lag["owner_member_id"],
         )
     )
+    rate = pc.fill_null(lag["arrival_rate_records_per_s"], np.nan).to_numpy()
     speed = _numbers(members, "speed_records_per_s", np.nan)
     return GroupBatch(
         group_ids=group_ids,
@@ -135,8 +143,10 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         holder=holder,
         lag_records=pc.fill_null(lag["lag_records"], 0).to_numpy(),
         is_unknown=is_unknown,
-        arrival_rate=pc.fill_null(lag["arrival_rate_records_per_s"], np.nan).to_numpy(),
+        arrival_rate=rate,
         stalled=pc.fill_null(lag["stalled"], False).to_numpy(),
+        cost=_numbers(lag, "cost", 1.0),
+        forecast=_forecast(lag, rate),
         speed=np.where(speed > 0, speed, np.nan),
         is_bound=_numbers(members, "speed_is_bound", 0.0) > 0,
         commit_problem=_problems(lag, group, "commit_problem"),
@@ -164,6 +174,22 @@ def _numbers(rows: pa.Table, column: str, unknown: float) -> NDArray[np.float64]
         return np.full(rows.num_rows, unknown)
     numbers = pc.fill_null(rows[column].cast(pa.float64()), unknown).to_numpy()
     return np.where(np.isfinite(numbers), numbers, unknown)
+
+
+def _forecast(lag: pa.Table, rate: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rates in the steps of the horizon; the last rate where there is no forecast of the usual length."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = np.repeat(rate[:, None], STEPS, axis=1)
+    if _FORECAST not in lag.column_names:
+        return found
+    lists = lag[_FORECAST].combine_chunks()
+    is_whole = np.asarray(pc.fill_null(pc.equal(pc.list_value_length(lists), STEPS), False))
+    values = pc.list_flatten(lists.filter(pa.array(is_whole))).cast(pa.float64())
+    forecast = pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False).reshape(-1, STEPS)
+    found[is_whole] = np.where(np.isfinite(forecast), forecast, found[is_whole])
+    return found
 
 
 def _racks(lag: pa.Table, members: pa.Table) -> BatchRacks | None:

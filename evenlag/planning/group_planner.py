@@ -18,8 +18,10 @@ from assignor_core.metrics import Metrics, count_moves, measure
 from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.together import unite
 from assignor_core.verify import find_violations, largest_count_gap
+from evenlag.enums import GroupType
 from evenlag.planning.capacities import capacities_of
-from evenlag.planning.time_plans import Limits, TimePlan, plan_by_time
+from evenlag.planning.group_work import NO_FACTS, NOISE_S, Measured, expected_work
+from evenlag.planning.time_plans import Limits, TimePlan, judge, plan_by_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from evenlag.planning.group_batch import GroupBatch
-    from evenlag.planning.group_work import GroupWork
+    from evenlag.planning.group_work import GroupFacts, GroupWork
     from evenlag.policy.group_settings import GroupSettings
 
 
@@ -41,7 +43,8 @@ class GroupRows:
     is_unknown: bool [P]: whether the lag is unknown; such a partition is not moved.
     arrival_rate: float64 [P], records per second; NaN if unknown.
     stalled: bool [P]: whether the partition has lag and no progress.
-    speed: float64 [M], is_bound: bool [M]: see ``GroupBatch``, in the order of the group's members.
+    cost: float64 [P], forecast: float64 [P, K]: see ``GroupBatch``.
+    speed: float64 [M], is_bound: bool [M]: the same, in the order of the group's members.
     """
 
     group: Group
@@ -50,8 +53,15 @@ class GroupRows:
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
     stalled: NDArray[np.bool_]
+    cost: NDArray[np.float64]
+    forecast: NDArray[np.float64]
     speed: NDArray[np.float64]
     is_bound: NDArray[np.bool_]
+
+    @property
+    def known(self) -> Measured:
+        """What ``load: time`` plans by."""
+        return Measured(self.speed, self.is_bound, self.cost, self.forecast)
 
 
 def build_group(batch: GroupBatch, number: int) -> GroupRows:
@@ -84,6 +94,8 @@ def build_group(batch: GroupBatch, number: int) -> GroupRows:
         is_unknown=batch.is_unknown[rows],
         arrival_rate=batch.arrival_rate[rows],
         stalled=batch.stalled[rows],
+        cost=batch.cost[rows],
+        forecast=batch.forecast[rows],
         speed=batch.speed[members][in_order],
         is_bound=batch.is_bound[members][in_order],
     )
@@ -115,6 +127,10 @@ class GroupPlan:
     across_before, across_after: Share of the load that members read across racks; None: no rack is known.
     violations: Findings of the checker of `assignor_core`.
     is_change: Whether any partition changes its owner.
+    time: What is expected without and with the plan; None if no speed is known, or if it is made whatever it
+        saves.
+    follow_s: How long the group takes to follow a plan.
+    too_small: Why the plan that was found saves too little: this one keeps everything. None if it does not.
     """
 
     rows: GroupRows
@@ -131,6 +147,9 @@ class GroupPlan:
     across_after: float | None
     violations: tuple[str, ...]
     is_change: bool
+    time: TimePlan | None
+    follow_s: float
+    too_small: str | None
 
 
 def plan_group(
@@ -140,7 +159,8 @@ def plan_group(
     kafka_cluster_id: str,
     group_id: str,
     snapshot_id: str,
-    is_for_brokers: bool = False,
+    group_type: str | None = None,
+    facts: GroupFacts = NO_FACTS,
 ) -> GroupPlan:
     """Plan one group. Deterministic: equal rows and settings give equal payload bytes.
 
@@ -153,12 +173,28 @@ def plan_group(
     now = group.live_owner
     is_unknown = rows.is_unknown
     if settings.load is not Load.LAG:
-        is_unknown = is_unknown | np.isnan(rows.arrival_rate)
-    load = member_load(settings.load, group.lag, rows.arrival_rate)
-    capacity = capacities_of(settings, group.instance_ids, rows.speed, rows.is_bound)
+        is_unknown = is_unknown | np.isnan(rows.known.rates).any(axis=1)
     keep = is_unknown & (now >= 0)
-    target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
+    times = facts.times(group_type)
+    is_measured = bool(np.isfinite(rows.known.speed).any())
+    time: TimePlan | None = None
+    if settings.load is Load.TIME:
+        work = expected_work(group, settings, rows.known, facts, times)
+        time = time_plan(group, settings, work, keep=keep)
+        load = (work.backlog(group.lag) + work.arrivals.sum(axis=1)) * work.cost
+        capacity, target = work.speed, time.target
+    else:
+        load = member_load(settings.load, group.lag, rows.arrival_rate)
+        capacity = capacities_of(settings, group.instance_ids, rows.speed, rows.is_bound)
+        target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
+        if is_measured and (now >= 0).all() and (target != now).any():
+            time = judge(group, expected_work(group, settings, rows.known, facts, times), target)
     before, after = measure(group, rows.held), measure(group, target)
+    gap = count_gap_of(group, settings, target)
+    is_required = _is_required(group, settings, now, gap)
+    too_small = None if is_required else _too_small(rows, settings, time, capacity, target)
+    if too_small:
+        time, target, after = None, now, measure(group, now)
     across_before, across_after = _shares_across(group, load, rows.held, target)
     found = find_violations(group, target, together=settings.together)
     group_fingerprint = _fingerprint(rows)
@@ -169,11 +205,11 @@ def plan_group(
         fingerprint=group_fingerprint,
         assignment=_hinted(rows, target),
         # Where topics stay together, counts of partitions differ by more than counts of units.
-        count_slack=max(settings.count_slack, largest_count_gap(group, target) - 1)
+        count_slack=max(settings.slack, largest_count_gap(group, target) - 1)
         if settings.together
-        else settings.count_slack,
+        else settings.slack,
         max_moves=settings.max_moves,
-        member_ids=_static_members(group) if is_for_brokers else None,
+        member_ids=_static_members(group) if group_type == GroupType.CONSUMER else None,
         together=together_ids(rows, settings.together),
     )
     return GroupPlan(
@@ -183,15 +219,62 @@ def plan_group(
         payload=payload.encode(),
         fingerprint=group_fingerprint,
         moves=count_moves(group, target),
-        count_gap=count_gap_of(group, settings, target),
-        gain=relative_gain(load, capacity, now, target),
+        count_gap=gap,
+        gain=time.gain if settings.load is Load.TIME and time else relative_gain(load, capacity, now, target),
         before=before,
         after=after,
         across_before=across_before,
         across_after=across_after,
         violations=tuple(f"{violation.rule}: {violation.message}" for violation in found),
         is_change=bool((target != now).any()),
+        time=time if is_measured and not is_required else None,
+        follow_s=times.follow_s,
+        too_small=too_small,
     )
+
+
+def _is_required(group: Group, settings: GroupSettings, now: NDArray[np.int32], gap: int) -> bool:
+    """Whether a plan evens out counts, places free partitions or unites topics, whatever it saves."""
+    if (now < 0).any() or gap < count_gap_of(group, settings, now) > 1 + settings.slack:
+        return True
+    if not settings.together:
+        return False
+    united = unite(group, settings.together)
+    return bool((united.expand(united.group.owner) != now).any())
+
+
+def _too_small(
+    rows: GroupRows,
+    settings: GroupSettings,
+    time: TimePlan | None,
+    capacity: NDArray[np.float64],
+    target: NDArray[np.int32],
+) -> str | None:
+    """Why a plan is not worth a rebalance, by the floors; None if it is, or if that is not known."""
+    now, moves = rows.group.live_owner, count_moves(rows.group, target)
+    if time is not None:
+        saved, least = time.net_record_s, least_saving(settings, time)
+        if saved < least:
+            return f"{moves} moves would save {saved:,.0f} record-seconds, at least {least:,.0f} are required"
+    if settings.load is not Load.LAG:
+        return None
+    size, lag = rows.group.num_members, rows.group.lag.astype(np.float64)
+    lags = np.bincount(now[now >= 0], lag[now >= 0], size)
+    rates = np.bincount(now[now >= 0], np.nan_to_num(rows.arrival_rate[now >= 0]).clip(min=0.0), size)
+    most = int((lags / capacity).argmax())
+    falls, noise = relative_gain(lag, capacity, now, target) * lags[most], NOISE_S * rates[most]
+    if falls < noise:
+        return (
+            f"{moves} moves would lower the lag of the most loaded member by {falls:,.0f} records, and "
+            f"arrivals of {NOISE_S:.0f} s are {noise:,.0f}"
+        )
+    return None
+
+
+def least_saving(settings: GroupSettings, time: TimePlan) -> float:
+    """Return how many record-seconds a plan must save, its own costs deducted."""
+    share = settings.min_gain if settings.load is Load.TIME else 0.0
+    return max(settings.min_saved_record_s, share * time.stay.record_s)
 
 
 def count_gap_of(group: Group, settings: GroupSettings, assignment: NDArray[np.int32]) -> int:
@@ -270,7 +353,7 @@ def assign_rows(
     if "rack_tolerance" not in declared:
         # The others would move partitions for their racks alone.
         group = replace(group, member_rack=None, row_racks=None)
-    known = settings.values()
+    known = settings.values() | {"count_slack": settings.slack}
     values = {name: known[name] for name in declared if name in known}
     assignor = get_assignor(settings.assignor, **values, **(parameters or {}))
     return assignor.target(group, load=load, capacity=capacity, pinned=keep)
@@ -298,9 +381,7 @@ def time_plan(group: Group, settings: GroupSettings, work: GroupWork, *, keep: N
             parameters={"effort": 0},
         )
 
-    return plan_by_time(
-        group, work, Limits(settings.max_moves, settings.count_slack), keep=keep, assign=assign
-    )
+    return plan_by_time(group, work, Limits(settings.max_moves, settings.slack), keep=keep, assign=assign)
 
 
 def _fingerprint(rows: GroupRows) -> str:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from evenlag.enums import DecisionKind, GroupType, Mode
+from evenlag.enums import DecisionKind, Mode
 from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Table
 from evenlag.logging_setup import named_logger
 from evenlag.planning.assignments_hash import hash_assignments
 from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
 from evenlag.planning.gate_inputs import COUNTED_INPUTS, count_rows
+from evenlag.planning.group_work import NO_FACTS, GroupFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from evenlag.planning.eligibility import GroupSummary
     from evenlag.planning.group_batch import GroupBatch
     from evenlag.planning.group_planner import GroupPlan
+    from evenlag.planning.time_plans import Prediction
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Policy
 
@@ -43,10 +45,12 @@ class GroupHistory:
 
     breaches: Number of consecutive snapshots, up to the previous one, that asked for a change.
     backs_off: Why the group backs off for now; None when it does not.
+    facts: What is known of its forecasts and of the plans that it followed.
     """
 
     breaches: int = 0
     backs_off: str | None = None
+    facts: GroupFacts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,15 @@ _METRICS: Final = (
     "min_member_partitions",
     "max_member_partitions",
     "balance_score",
+)
+
+_PREDICTIONS: Final = (
+    "horizon_ms",
+    "step_ms",
+    "prediction_before",
+    "prediction_after",
+    "record_s_saved",
+    "record_s_cost",
 )
 
 
@@ -174,6 +187,33 @@ def head_columns(group: SelectedGroup, plan: GroupPlan, decision: GroupDecision)
         "metrics_before": _known_metrics(plan.before, num_unknown_lags, num_partitions),
         "metrics_after": _known_metrics(plan.after, num_unknown_lags, num_partitions),
         "violations": list(plan.violations),
+        "follow_ms": round(1000 * plan.follow_s),
+        **_predictions(plan),
+    }
+
+
+def _predictions(plan: GroupPlan) -> dict[str, Any]:
+    """What is expected without and with a plan; nothing where that is not known."""
+    time = plan.time
+    if time is None:
+        return dict.fromkeys(_PREDICTIONS)
+    return {
+        "horizon_ms": round(1000 * time.stay.step_s * len(time.stay.lag)),
+        "step_ms": round(1000 * time.stay.step_s),
+        "prediction_before": _prediction(time.stay),
+        "prediction_after": _prediction(time.planned),
+        "record_s_saved": time.saved_record_s,
+        "record_s_cost": time.cost_record_s,
+    }
+
+
+def _prediction(expected: Prediction) -> dict[str, Any]:
+    return {
+        "record_s": expected.record_s,
+        "next_lag_records": float(expected.lag[0]),
+        "next_wait_ms": round(1000 * expected.largest_wait_s[0]),
+        "horizon_lag_records": float(expected.lag[-1]),
+        "horizon_wait_ms": round(1000 * expected.largest_wait_s[-1]),
     }
 
 
@@ -248,17 +288,19 @@ def _decide(batch: GroupBatch, group: SelectedGroup, context: PlanContext) -> Pl
     if blocker is not None:
         decision = _decision(group.group_id, group.settings, DecisionKind.NOT_PLANNED, blocker)
         return PlannedGroup(group.number, decision)
+    history = context.history.get(group.group_id, _NO_HISTORY)
     plan = plan_group(
         build_group(batch, group.number),
         group.settings,
         kafka_cluster_id=context.kafka_cluster_id,
         group_id=group.group_id,
         snapshot_id=context.snapshot_id,
-        is_for_brokers=group.summary.type == GroupType.CONSUMER,
+        group_type=group.summary.type,
+        facts=history.facts,
     )
     if not plan.is_change:
-        return PlannedGroup(group.number, _no_change(group))
-    return _propose(group, plan, context.history.get(group.group_id, _NO_HISTORY))
+        return PlannedGroup(group.number, _no_change(group, plan.too_small))
+    return _propose(group, plan, history)
 
 
 def _propose(group: SelectedGroup, plan: GroupPlan, history: GroupHistory) -> PlannedGroup:
@@ -290,12 +332,13 @@ def _propose(group: SelectedGroup, plan: GroupPlan, history: GroupHistory) -> Pl
     return PlannedGroup(group.number, decision, plan, head_columns(group, plan, decision))
 
 
-def _no_change(group: SelectedGroup) -> GroupDecision:
+def _no_change(group: SelectedGroup, reason: str | None) -> GroupDecision:
     return GroupDecision(
         group_id=group.group_id,
         policy_mode=group.settings.mode.value,
         mode=group.settings.mode.value,
         decision=DecisionKind.NO_CHANGE,
+        reason=reason,
         is_breach=False,
         consecutive_breaches=0,
     )

@@ -6,12 +6,17 @@ Both come from tables alone, and only from slots up to the current one, so a rep
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
+from assignor_core.objective import Load
+from evenlag.enums import PlanEvent
+from evenlag.lake.tables import DECISIONS, FORECASTS, PLAN_EVALUATIONS, PLAN_EVENTS, SNAPSHOTS
+from evenlag.planning.group_work import NO_FACTS, GroupFacts
 from evenlag.planning.plan_batch import GroupHistory
+from evenlag.policy.gates import cooldown_of
+from evenlag.policy.portable_settings import plain_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from evenlag.lag.arrays import Floats
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.policy.group_settings import GroupSettings
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
 
 
 BREACH_COLUMNS: Final = ("group_id", "slot", "is_breach")
+COST_COLUMNS: Final = ("group_id", "follow_ms", "rebalancing_ms")
+# Plans of so long ago say how long the group takes to follow one.
+_FOLLOWED_WITHIN: Final = timedelta(days=7)
 EVALUATION_COLUMNS: Final = ("group_id", "plan_id", "slot", "published_at", "paid_off", "settings", "reason")
 
 
@@ -113,10 +122,58 @@ def read_history(
     """
     breaches = _read_breaches(reader, policy, cluster, slot)
     backing_off = _read_backing_off(reader, policy, cluster, slot)
+    facts = _read_facts(reader, policy, cluster, slot)
     return {
-        group_id: GroupHistory(breaches.get(group_id, 0), backing_off.get(group_id))
-        for group_id in breaches.keys() | backing_off.keys()
+        group_id: GroupHistory(
+            breaches.get(group_id, 0), backing_off.get(group_id), facts.get(group_id, NO_FACTS)
+        )
+        for group_id in breaches.keys() | backing_off.keys() | facts.keys()
     }
+
+
+def _read_facts(reader: LakeReader, policy: Policy, cluster: str, slot: datetime) -> dict[str, GroupFacts]:
+    """What is known of forecasts and of followed plans, of the groups that are planned by time."""
+    import numpy as np
+
+    if not any(rule.load is Load.TIME for rule in policy.groups):
+        return {}
+    of_cluster: Filter = ("cluster", "=", cluster)
+    since = slot - _FOLLOWED_WITHIN
+    days: Filter = ("day", ">=", since.astimezone(UTC).date())
+    slots = reader.read(SNAPSHOTS, columns=["slot"], filters=[of_cluster, days, ("slot", "<", slot)])
+    before = max(slots["slot"].to_pylist(), default=None)
+    interval_s = None if before is None else (slot - before).total_seconds()
+    events: list[Filter] = [of_cluster, days, ("at", "<", slot), ("event", "=", PlanEvent.PUBLISHED)]
+    costs = reader.read(PLAN_EVENTS, columns=COST_COLUMNS, filters=events).to_pylist()
+    errors = reader.read(
+        FORECASTS,
+        columns=["group_id", "common_errors", "own_errors"],
+        filters=[of_cluster, ("day", "=", slot.astimezone(UTC).date()), ("slot", "=", slot)],
+    )
+    found = {
+        row["group_id"]: GroupFacts(
+            interval_s=interval_s, common=_floats(row["common_errors"]), own=_floats(row["own_errors"])
+        )
+        for row in errors.to_pylist()
+        if policy.group_settings(cluster, row["group_id"]).load is Load.TIME
+    }
+    for group_id in found.keys() & {row["group_id"] for row in costs}:
+        of_group = [row for row in costs if row["group_id"] == group_id]
+        follow_s, rebalancing_s = (
+            float(np.median(known)) / 1000 if known else None
+            for known in (
+                [row[name] for row in of_group if row[name] is not None]
+                for name in ("follow_ms", "rebalancing_ms")
+            )
+        )
+        found[group_id] = replace(found[group_id], follow_s=follow_s, rebalancing_s=rebalancing_s)
+    return found
+
+
+def _floats(values: list[float] | None) -> Floats | None:
+    import numpy as np
+
+    return np.array(values) if values else None
 
 
 def _read_breaches(reader: LakeReader, policy: Policy, cluster: str, slot: datetime) -> dict[str, int]:
@@ -173,7 +230,8 @@ def failure_window(settings: GroupSettings) -> timedelta:
     back_off = settings.back_off
     if not back_off.after:
         return timedelta()
-    each_s = back_off.rest_s + back_off.horizon_s + settings.hint_ttl_s + settings.gates.cooldown_s
+    cooldown_s = cooldown_of(plain_values(settings), None)
+    each_s = back_off.rest_s + back_off.horizon_s + settings.hint_ttl_s + cooldown_s
     # More than a thousand years cannot be subtracted from today.
     return timedelta(days=min(1 + back_off.after * each_s / 86_400, 366_000))
 
@@ -184,8 +242,10 @@ def _groups(rows: Iterable[Mapping[str, Any]]) -> set[str]:
 
 def _backs_off(settings: GroupSettings, failures: Failures, slot: datetime) -> str | None:
     """Why a group backs off, else None. A changed rule starts over; after the rest it gets one more try."""
+    from evenlag.policy.group_settings import complete_settings_text
+
     back_off = settings.back_off
-    is_same_rule = settings.canonical_json() == failures.settings
+    is_same_rule = complete_settings_text(settings.canonical_json()) == failures.settings
     if not back_off.after or failures.count < back_off.after or not is_same_rule:
         return None
     until = failures.last_slot + timedelta(seconds=back_off.rest_s)

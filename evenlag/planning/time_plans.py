@@ -29,19 +29,24 @@ _SHARES: Final = (0.0, 0.2, 0.5, 1.0)
 # A change must save this share of the waiting.
 _LEAST: Final = 0.002
 # Changes that are compared at once; groups of more rows times members are not improved.
-_MOST_CHANGES, _MOST_CELLS, _MOST_ROUNDS = 4_000, 20_000, 100
-_GIVERS: Final = 3
+_MOST_CHANGES, _MOST_CELLS, _MOST_ROUNDS = 1_000, 20_000, 40
+# Members where most waits, whose rows go to those where least waits.
+_GIVERS, _TAKERS = 2, 4
+# A plan whose waiting is so near to the bound, as a share of what may be saved, is not improved.
+_NEAR: Final = 0.01
 
 
 class Prediction(NamedTuple):
     """What is expected under an assignment.
 
     record_s: Record-seconds that records wait within the horizon, those that the plan costs included.
+    step_s: Seconds of a step.
     lag: [K] records that wait at the end of each step.
     largest_wait_s: [K] seconds until the last member has processed what waits at the end of each step.
     """
 
     record_s: float
+    step_s: float
     lag: Floats
     largest_wait_s: Floats
 
@@ -62,8 +67,18 @@ class TimePlan:
 
     @property
     def saved_record_s(self) -> float:
+        """Record-seconds that the plan saves within the horizon, without its own costs."""
+        return self.net_record_s + self.cost_record_s
+
+    @property
+    def net_record_s(self) -> float:
         """Record-seconds that the plan saves within the horizon, its own costs deducted."""
         return self.stay.record_s - self.planned.record_s
+
+    @property
+    def gain(self) -> float:
+        """The share of the waiting that the plan saves, its own costs deducted."""
+        return self.net_record_s / self.stay.record_s if self.stay.record_s > 0 else 0.0
 
 
 class Limits(NamedTuple):
@@ -92,7 +107,8 @@ def plan_by_time(
     if (kept < 0).any():
         kept = assign(inflow[:, -1], 0)
     best, least = kept, model.value(kept)
-    if least - model.least_value() > 0:
+    # What waits later than the next plan can be followed that plan can save, too, and it will know more.
+    if model.value(kept, work.next_s) > model.least_value(work.next_s):
         found = {kept.tobytes()}
         for column in np.searchsorted(model.at_s, np.array(_SHARES) * work.horizon_s).tolist():
             target = assign(inflow[:, column], limits.max_moves)
@@ -104,15 +120,25 @@ def plan_by_time(
                 best, least = target, value
         # Leaving an owner that no longer subscribes is a move, too.
         forced = int(((group.owner >= 0) & (group.live_owner < 0)).sum())
-        search = _Search(group, model, limits._replace(max_moves=limits.max_moves - forced), keep)
+        within = limits._replace(max_moves=limits.max_moves - forced)
+        search = _Search(group, model, within, keep, model.value(kept))
         best = min((search.improve(start) for start in (best, kept)), key=search.rank)
+        if model.value(best, work.next_s) >= model.value(kept, work.next_s):
+            best = kept
     return TimePlan(best, kept, model.predict(kept), model.predict(best), model.cost(best))
+
+
+def judge(group: Group, work: GroupWork, target: Int32s) -> TimePlan:
+    """Return what is expected of another planner's target for a group without free rows."""
+    model, kept = WaitingModel.of(group, work), group.live_owner
+    return TimePlan(target, kept, model.predict(kept), model.predict(target), model.cost(target))
 
 
 def _inflow(group: Group, work: GroupWork) -> Floats:
     """Work of each row until each step, from its backlog on: [P, K + 1]."""
     arriving = np.cumsum(work.arrivals, axis=1)
-    return np.column_stack([group.lag, group.lag[:, None] + arriving]) * work.cost[:, None]
+    backlog = work.backlog(group.lag)
+    return np.column_stack([backlog, backlog[:, None] + arriving]) * work.cost[:, None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,7 +148,7 @@ class WaitingModel:
     owner: [R], -1 for none.
     at_s: [G] moments; one of them twice: before and after moved rows come to their members.
     inflow: [2, R, G] work that came to a row's member: of a row that stays, and of one that moves.
-    variance: [R, G] of the work that arrived.
+    variance, common: [R, G] of the work that arrived: variance, and error that all rows have in common.
     served: [2, M, G] work that a member can have done: without a plan, and with one.
     unowned: [R] unit-seconds that a moved row waits for its new owner.
     per_record: Units of work of a mean record.
@@ -132,6 +158,7 @@ class WaitingModel:
     at_s: Floats
     inflow: Floats
     variance: Floats
+    common: Floats
     served: Floats
     unowned: Floats
     per_record: float
@@ -143,7 +170,7 @@ class WaitingModel:
         inflow = _inflow(group, work)
         steps_s = np.linspace(0.0, work.horizon_s, inflow.shape[1])
         unowned_s = min(work.unowned_s, work.horizon_s)
-        at_s: Floats = np.union1d(steps_s, [min(work.stopped_s, work.horizon_s)])
+        at_s: Floats = np.union1d(steps_s, np.minimum([work.stopped_s, work.next_s], work.horizon_s))
         place = int(np.searchsorted(at_s, unowned_s))
         at_s = np.insert(at_s, place, [unowned_s] * (1 if at_s[place] == unowned_s else 2))
         stays = _interpolate(at_s, steps_s, inflow)
@@ -159,6 +186,7 @@ class WaitingModel:
             at_s=at_s,
             inflow=np.stack([stays, comes]),
             variance=_interpolate(at_s, steps_s, error) ** 2,
+            common=work.common_error * (stays - stays[:, :1]),
             served=work.speed[:, None] * served_s[:, None],
             unowned=waited[:, :place].sum(axis=1),
             per_record=float(inflow[:, -1].sum() / total) if total > 0 else 1.0,
@@ -169,39 +197,49 @@ class WaitingModel:
         """Return which rows leave a live owner: [R]."""
         return np.asarray((self.owner >= 0) & (target != self.owner))
 
-    def parts(self, target: Int32s, is_moved: Bools) -> tuple[Floats, Floats]:
-        """Return inflow and variance of each member: [M, G] each."""
-        sums = np.zeros((2, self.served.shape[1], len(self.at_s)))
-        placed = np.flatnonzero(target >= 0)
-        np.add.at(sums[0], target[placed], self.inflow[is_moved[placed].astype(np.int64), placed])
-        np.add.at(sums[1], target[placed], self.variance[placed])
-        return sums[0], sums[1]
+    def flows(self, target: Int32s, is_moved: Bools) -> Floats:
+        """Return inflow, variance and common error of each member: [3, M, G]."""
+        sums = np.zeros((3, self.served.shape[1], len(self.at_s)))
+        rows = np.flatnonzero(target >= 0)
+        for place, part in enumerate(self.parts(rows, is_moved[rows])):
+            np.add.at(sums[place], target[rows], part)
+        return sums
 
-    def queues(self, inflow: Floats, variance: Floats, served: Floats) -> tuple[Floats, Floats]:
-        """Return the work that waits [N, Q, G], and the same without its bound of 0, of [N, G]."""
-        level = (inflow - served)[:, None] + _QUANTILES[:, None] * np.sqrt(variance)[:, None]
+    def parts(self, rows: Int64s, is_moved: Bools) -> Floats:
+        """Return what rows bring to their members: [3, N, G]."""
+        inflow = self.inflow[is_moved.astype(np.int64), rows]
+        return np.stack([inflow, self.variance[rows], self.common[rows]])
+
+    def queues(self, flows: Floats, served: Floats) -> tuple[Floats, Floats]:
+        """Return the work that waits at N members [N, Q, G], and the same before it is bound by 0."""
+        inflow, variance, common = flows
+        error = np.sqrt(variance.clip(min=0.0) + common**2)
+        level = (inflow - served)[:, None] + _QUANTILES[:, None] * error[:, None]
         queue = level - np.minimum(np.minimum.accumulate(level, axis=2), 0.0)
         return queue, queue[:, :, :-1] + np.diff(level, axis=2)
 
-    def waits(self, inflow: Floats, variance: Floats, served: Floats) -> Floats:
-        """Return the expected unit-seconds that wait at N members: [N], of [N, G] each."""
-        queue, ahead = self.queues(inflow, variance, served)
+    def waits(self, flows: Floats, served: Floats, until_s: float = np.inf) -> Floats:
+        """Return the expected unit-seconds that wait at N members: [N], of flows [3, N, G]."""
+        queue, ahead = self.queues(flows, served)
         begun = queue[:, :, :-1]
         # A queue that runs empty on the way is a triangle.
         share = np.divide(begun, begun - ahead, out=np.ones_like(begun), where=ahead < 0)
         area = (begun + queue[:, :, 1:]) * share
-        return np.asarray((area @ np.diff(self.at_s)).sum(axis=1) / (2 * len(_QUANTILES)))
+        length_s = np.diff(self.at_s.clip(max=until_s))
+        return np.asarray((area @ length_s).sum(axis=1) / (2 * len(_QUANTILES)))
 
-    def value(self, target: Int32s) -> float:
-        """Return the expected unit-seconds of an assignment, its own costs included."""
+    def value(self, target: Int32s, until_s: float = np.inf) -> float:
+        """Return the expected unit-seconds of an assignment until a moment, its own costs included."""
         is_moved = self.moved(target)
         served = self.served[int(is_moved.any())]
-        return float(self.waits(*self.parts(target, is_moved), served).sum() + self.unowned[is_moved].sum())
+        waits = self.waits(self.flows(target, is_moved), served, until_s)
+        return float(waits.sum() + self.unowned[is_moved].sum())
 
-    def least_value(self) -> float:
+    def least_value(self, until_s: float = np.inf) -> float:
         """Return a lower bound for any assignment: the members as one, without errors."""
-        total = self.inflow[0].sum(axis=0, keepdims=True)
-        return float(self.waits(total, np.zeros_like(total), self.served[0].sum(axis=0, keepdims=True))[0])
+        flows = np.zeros((3, 1, len(self.at_s)))
+        flows[0, 0] = self.inflow[0].sum(axis=0)
+        return float(self.waits(flows, self.served[0].sum(axis=0, keepdims=True), until_s)[0])
 
     def cost(self, target: Int32s) -> float:
         """Return the record-seconds that a plan itself costs: of moved rows, and of stopped ones."""
@@ -209,17 +247,18 @@ class WaitingModel:
         if not is_moved.any():
             return 0.0
         nobody = np.zeros_like(is_moved)
-        free = self.waits(*self.parts(target, nobody), self.served[0]).sum()
+        free = self.waits(self.flows(target, nobody), self.served[0]).sum()
         return (self.value(target) - float(free)) / self.per_record
 
     def predict(self, target: Int32s) -> Prediction:
         """Return what is expected of an assignment."""
         is_moved = self.moved(target)
-        queue, _ = self.queues(*self.parts(target, is_moved), self.served[int(is_moved.any())])
+        queue, _ = self.queues(self.flows(target, is_moved), self.served[int(is_moved.any())])
         speed = self.served[0, :, -1] / self.at_s[-1]
         waiting = queue.mean(axis=1)[:, self.ends]
         return Prediction(
             record_s=self.value(target) / self.per_record,
+            step_s=float(self.at_s[-1]) / len(self.ends),
             lag=waiting.sum(axis=0) / self.per_record,
             largest_wait_s=(waiting / speed[:, None]).max(axis=0),
         )
@@ -235,7 +274,9 @@ def _interpolate(at_s: Floats, known_s: Floats, values: Floats) -> Floats:
 class _Search:
     """Improves assignments by single moves and swaps, the best one first."""
 
-    def __init__(self, group: Group, model: WaitingModel, limits: Limits, keep: Bools) -> None:
+    def __init__(
+        self, group: Group, model: WaitingModel, limits: Limits, keep: Bools, kept_value: float
+    ) -> None:
         self._model, self._limits = model, limits
         self._may = group.subscribed[:, group.row_topic].T.copy()
         racks, owner = racks_of(group), group.live_owner
@@ -245,6 +286,8 @@ class _Search:
             self._may &= ~far | (far[rows, owner] & (owner >= 0))[:, None]
         self._may[keep] = False
         self._is_small = self._may.size <= _MOST_CELLS
+        self._speed = model.served[0, :, -1]
+        self._kept, self._least = kept_value, model.least_value()
 
     def rank(self, target: Int32s) -> tuple[float, int]:
         """Return the order of assignments."""
@@ -254,9 +297,11 @@ class _Search:
         """Return the assignment after the changes that save most, one after the other."""
         model = self._model
         target, now = target.copy(), model.value(target)
-        if not self._is_small:
-            return target
-        for _ in range(_MOST_ROUNDS):
+        # Not worth a search: what is left above the bound.
+        enough = self._least + _NEAR * (self._kept - self._least)
+        for _ in range(_MOST_ROUNDS if self._is_small else 0):
+            if now <= enough:
+                break
             change = self._best_change(target)
             if change is None:
                 break
@@ -271,54 +316,51 @@ class _Search:
     def _best_change(self, target: Int32s) -> tuple[Int64s, Int64s] | None:
         model = self._model
         is_moved = model.moved(target)
-        flows = model.parts(target, is_moved)
-        waits = model.waits(*flows, model.served[1])
-        best, change = 0.0, None
+        flows = model.flows(target, is_moved)
+        waits = model.waits(flows, model.served[1])
         for rows, to in self._changes(target, is_moved, waits):
             gain = self._gains(rows, to, target, is_moved, flows) - waits[to[0]] - waits[target[rows[0]]]
             least = int(gain.argmin())
-            if gain[least] < best:
-                best, change = float(gain[least]), (rows[:, least], to[:, least])
-        return change
+            # Swaps are many: they are tried where no single move gains.
+            if gain[least] < -_LEAST * float(waits.sum()):
+                return rows[:, least], to[:, least]
+        return None
 
-    def _gains(
-        self, rows: Int64s, to: Int64s, target: Int32s, is_moved: Bools, flows: tuple[Floats, Floats]
-    ) -> Floats:
+    def _gains(self, rows: Int64s, to: Int64s, target: Int32s, is_moved: Bools, flows: Floats) -> Floats:
         """Return what waits at both members after each change, with the change of what moves cost: [N]."""
         model = self._model
         giver, taker = target[rows[0]], to[0]
         moves = (model.owner[rows] >= 0) & (model.owner[rows] != to)
-        gone, come = (model.inflow[each.astype(np.int64), rows] for each in (is_moved[rows], moves))
-        part = model.variance[rows]
-        at_giver, at_taker = flows[0][giver] - gone[0], flows[0][taker] + come[0]
-        spread_giver, spread_taker = flows[1][giver] - part[0], flows[1][taker] + part[0]
+        at_giver = flows[:, giver] - model.parts(rows[0], is_moved[rows[0]])
+        at_taker = flows[:, taker] + model.parts(rows[0], moves[0])
         if len(rows) > 1:
-            at_giver, at_taker = at_giver + come[1], at_taker - gone[1]
-            spread_giver, spread_taker = spread_giver + part[1], spread_taker - part[1]
+            at_giver += model.parts(rows[1], moves[1])
+            at_taker -= model.parts(rows[1], is_moved[rows[1]])
         price = ((moves.astype(np.float64) - is_moved[rows]) * model.unowned[rows]).sum(axis=0)
         served = model.served[1]
-        return np.asarray(
-            price
-            + model.waits(at_giver, spread_giver.clip(min=0.0), served[giver])
-            + model.waits(at_taker, spread_taker.clip(min=0.0), served[taker])
-        )
+        return np.asarray(price + model.waits(at_giver, served[giver]) + model.waits(at_taker, served[taker]))
 
     def _changes(self, target: Int32s, is_moved: Bools, waits: Floats) -> Iterator[tuple[Int64s, Int64s]]:
         """Yield rows [1 or 2, N] and their new members: single moves, then swaps, within the limits."""
         left = self._limits.max_moves - int(is_moved.sum())
         givers = np.argsort(-waits)[:_GIVERS]
         is_heavy = np.isin(target, givers[waits[givers] > 0])
-        for rows, to in (self._moves(target, is_moved, is_heavy), self._swaps(target, is_heavy)):
+        takers = np.argsort(waits / self._speed, kind="stable")[:_TAKERS]
+        for kind in (self._moves, self._swaps):
+            rows, to = kind(target, is_moved, is_heavy, takers)
             owner = self._model.owner[rows]
             more = (((owner >= 0) & (owner != to)).astype(np.int64) - is_moved[rows]).sum(axis=0)
             fits = np.flatnonzero(self._may[rows, to].all(axis=0) & (more <= left))[:_MOST_CHANGES]
             if len(fits):
                 yield rows[:, fits], to[:, fits]
 
-    def _moves(self, target: Int32s, is_moved: Bools, is_heavy: Bools) -> tuple[Int64s, Int64s]:
+    def _moves(
+        self, target: Int32s, is_moved: Bools, is_heavy: Bools, takers: Int64s
+    ) -> tuple[Int64s, Int64s]:
         """Moves of rows of the members where most waits, and back to the owners of all moved rows."""
         counts = np.bincount(target[target >= 0], minlength=self._may.shape[1])
-        row, to = np.nonzero(is_heavy[:, None] & (target[:, None] != np.arange(len(counts))))
+        row, place = np.nonzero(is_heavy[:, None] & (target[:, None] != takers))
+        to = takers[place]
         back = np.flatnonzero(is_moved & ~is_heavy)
         row, to = np.append(row, back), np.append(to, self._model.owner[back])
         gap = max(int(counts.max() - counts.min()), 1 + self._limits.count_slack)
@@ -329,7 +371,10 @@ class _Search:
         fits = most - least <= gap
         return row[None, fits], to[None, fits]
 
-    def _swaps(self, target: Int32s, is_heavy: Bools) -> tuple[Int64s, Int64s]:
+    def _swaps(
+        self, target: Int32s, is_moved: Bools, is_heavy: Bools, takers: Int64s
+    ) -> tuple[Int64s, Int64s]:
         """Swaps of rows of the members where most waits with those of others."""
-        one, two = np.nonzero(is_heavy[:, None] & (target >= 0) & (target[:, None] != target))
+        del is_moved
+        one, two = np.nonzero(is_heavy[:, None] & np.isin(target, takers) & (target[:, None] != target))
         return np.stack([one, two]), np.stack([target[two], target[one]]).astype(np.int64)

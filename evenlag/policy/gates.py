@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from assignor_core.objective import Load
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupState
 
 if TYPE_CHECKING:
@@ -42,6 +43,30 @@ class Fixed:
         return self.value
 
 
+_COUNT_SLACK: Final = "count_slack"
+# The largest value of the setting: no group has so many partitions that it could differ by more.
+UNLIMITED: Final = 1_000_000
+_COOLDOWN_S: Final = 600
+# After so many times as long as the group takes to follow a plan it may get the next one.
+_FOLLOW_TIMES: Final = 2
+
+
+def count_slack_of(settings: Mapping[str, Any]) -> int:
+    """Return by how much more than 1 counts may differ: a default that depends on the load."""
+    value = settings[_COUNT_SLACK]
+    return (UNLIMITED if settings["load"] == Load.TIME else 0) if value is None else int(value)
+
+
+def cooldown_of(settings: Mapping[str, Any], follow_ms: float | None) -> Any:
+    """Return the time between two hints of a group that takes so long to follow one."""
+    value = settings["gates"]["cooldown_s"]
+    if value is not None:
+        return value
+    if settings["load"] != Load.TIME or is_unknown(follow_ms):
+        return _COOLDOWN_S
+    return _FOLLOW_TIMES * float(follow_ms or 0) / 1000
+
+
 @dataclass(frozen=True, slots=True)
 class RuleSetting:
     """A limit that is a setting of the group's rule, declared there because the planner uses it too.
@@ -55,32 +80,39 @@ class RuleSetting:
 
     def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
         """Return the limit for a group, of its settings as plain values."""
-        return settings[self.name] + self.plus
+        value = count_slack_of(settings) if self.name == _COUNT_SLACK else settings[self.name]
+        return value + self.plus
 
 
 @dataclass(frozen=True, slots=True)
 class GateSetting:
     """A limit that only its gate uses. It declares the setting of this name in a rule's ``gates``.
 
-    default: Its default; the type of the default is the type of the setting.
+    default: Its default; the type of the default is the type of the setting, that of None is `int`.
     ge, gt, le, lt: Its bounds, as pydantic names them; None for no bound.
+    inputs, resolve: Of a setting whose default depends on the plan: computes the limit of the group's
+        settings, as plain values, and the values of these inputs.
     """
 
     name: str
-    default: int | float
+    default: int | float | None
     description: str
     ge: float | None = None
     gt: float | None = None
     le: float | None = None
     lt: float | None = None
+    inputs: tuple[str, ...] = ()
+    resolve: Callable[..., Any] | None = None
 
     @property
     def kind(self) -> type:
-        """The setting's type."""
-        return type(self.default)
+        """The type of a value."""
+        return int if self.default is None else type(self.default)
 
-    def allowed(self, settings: Mapping[str, Any], _plan: Mapping[str, Any]) -> Any:
+    def allowed(self, settings: Mapping[str, Any], plan: Mapping[str, Any]) -> Any:
         """Return the limit for a group, of its settings as plain values."""
+        if self.resolve is not None:
+            return self.resolve(settings, *(plan[name] for name in self.inputs))
         return settings["gates"][self.name]
 
 
@@ -175,7 +207,8 @@ class Gate:
     @property
     def all_inputs(self) -> tuple[str, ...]:
         """Inputs of the observed value and of the limit."""
-        return self.observed_inputs + (self.limit.inputs if isinstance(self.limit, PlanLimit) else ())
+        limit = self.limit
+        return self.observed_inputs + (limit.inputs if isinstance(limit, PlanLimit | GateSetting) else ())
 
     def observe(self, plan: Mapping[str, Any]) -> Any:
         """Compute the observed value: a number, or an array with one element per plan, as the inputs are."""
@@ -289,6 +322,19 @@ GATES: Final = (
         is_routine=True,
     ),
     Gate(
+        "saves_time",
+        fails_when="records are expected to wait longer with the plan, its own cost included, than without",
+        observed="record_s_net",
+        inputs=("record_s_saved", "record_s_cost"),
+        compute=lambda saved, cost: saved - cost,
+        comparison=Comparison.AT_LEAST,
+        message="saves {observed:,.0f} record-seconds within the horizon beyond what it costs, at least "
+        "{allowed} are required",
+        example=Example("the moved partitions stand still for longer than the backlog takes", -120.0, 0),
+        null_passes=True,
+        is_routine=True,
+    ),
+    Gate(
         "cross_rack",
         fails_when="the share of the load that members read across racks rises by more than "
         "`max_cross_rack_rise`",
@@ -360,8 +406,17 @@ GATES: Final = (
         fails_when="the group's last hint is younger than `cooldown_s`",
         observed="since_last_hint_s",
         comparison=Comparison.AT_LEAST,
-        limit=GateSetting("cooldown_s", 600, "minimum time between two hints of a group", ge=0, le=604_800),
-        message="the last hint is {observed:.0f} s old, the cooldown is {allowed} s",
+        limit=GateSetting(
+            "cooldown_s",
+            None,
+            "minimum time between two hints of a group, from slot to slot; null: 600, with `load: time` "
+            "twice the time that the group takes to follow",
+            ge=0,
+            le=604_800,
+            inputs=("follow_ms",),
+            resolve=cooldown_of,
+        ),
+        message="the last hint is {observed:.0f} s old, the cooldown is {allowed:.0f} s",
         example=Example("the group had a hint moments ago, `cooldown_s` is 600", VARYING, 600),
         null_passes=True,
         is_routine=True,

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, create_model, model
 from assignor_core.objective import Load
 from evenlag.enums import DEFAULT_ASSIGNOR, IsolationLevel, Mode, OnChange
 from evenlag.name_patterns import check_pattern, matches_pattern
-from evenlag.policy.gates import GATE_SETTINGS
+from evenlag.policy.gates import GATE_SETTINGS, UNLIMITED, cooldown_of, count_slack_of
 from evenlag.policy.portable_settings import GroupMethods, canonical_text, plain_values, unpack
 from evenlag.policy.setting_types import (
     Approvers,
@@ -38,7 +38,7 @@ else:
         __base__=SettingsModel,
         **{
             limit.name: (
-                limit.kind,
+                limit.kind if limit.default is not None else limit.kind | None,
                 setting(limit.default, limit.description, ge=limit.ge, gt=limit.gt, le=limit.le, lt=limit.lt),
             )
             for limit in GATE_SETTINGS
@@ -103,8 +103,33 @@ class GroupSettings(GroupMethods, SettingsModel):
     max_moves: int = setting(
         1_000, "maximum number of partitions that leave a live owner", ge=0, le=10_000_000
     )
-    count_slack: int = setting(0, "partition counts of members may differ by 1 + this", ge=0, le=1_000_000)
-    min_gain: float = setting(0.05, "minimum relative decrease of the largest member load", ge=0, lt=1)
+    count_slack: int | None = setting(
+        None,
+        "partition counts of members may differ by 1 + this; null: 0, unlimited with `load: time`",
+        ge=0,
+        le=UNLIMITED,
+    )
+    min_gain: float = setting(
+        0.05,
+        "minimum relative decrease of the largest member load, or with `load: time` of record-seconds",
+        ge=0,
+        lt=1,
+    )
+    min_saved_record_s: float = setting(
+        100.0,
+        "minimum record-seconds that a plan must save, less what it costs, where speeds are known",
+        ge=0,
+        le=1e15,
+    )
+    move_cost_s: float = setting(
+        0.0,
+        "how long a moved partition is not processed beyond the rebalance, e.g. to restore caches and state",
+        ge=0,
+        le=86_400,
+    )
+    horizon_s: int | None = setting(
+        None, "how far ahead plans look; null: back_off.horizon_s", ge=10, le=604_800
+    )
     rack_tolerance: float = setting(
         0.02,
         "share by which the largest member load may exceed the least found, so that members read less load "
@@ -192,4 +217,7 @@ def complete_settings_text(text: str) -> str:
         found[name] = (
             {**default, **found.get(name, {})} if isinstance(default, dict) else found.get(name, default)
         )
+    # Nulls that stand for a default compare as what they stand for.
+    found["count_slack"] = count_slack_of(found)
+    found["gates"]["cooldown_s"] = cooldown_of(found, None)
     return canonical_text(found)

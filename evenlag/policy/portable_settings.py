@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from assignor_core.objective import Load
 from evenlag.enums import Disclosure, Mode, OnChange
 from evenlag.name_patterns import matches_pattern
+from evenlag.policy.gates import count_slack_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +51,18 @@ class GroupMethods(CommonMethods):
         if values["mode"] is Mode.AUTO:
             return values["on_change"] is not OnChange.COUNTS
         return values["mode"] is Mode.APPROVE and values["on_change"] is OnChange.LOADS
+
+    @property
+    def slack(self) -> int:
+        """By how much more than 1 partition counts of members may differ."""
+        return count_slack_of(self.values())
+
+    @property
+    def plan_horizon_s(self) -> int:
+        """How far ahead plans look."""
+        values = self.values()
+        chosen = values["horizon_s"]
+        return int(values["back_off"].horizon_s if chosen is None else chosen)
 
     def capacity_of(self, instance_id: str | None) -> float:
         """Return a member's capacity relative to others: 1 without an instance id or a matching rule."""

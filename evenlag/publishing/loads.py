@@ -192,7 +192,7 @@ def _payload(
         loads=layout.by_partition(load, is_unknown),
         capacities=capacities,
         default_capacity=default_capacity,
-        count_slack=settings.count_slack,
+        count_slack=settings.slack,
         max_moves=settings.max_moves,
         member_ids=sorted(group.member_ids) if summary.type == GroupType.CONSUMER else None,
         racks=_racks(batch, number, layout, settings),

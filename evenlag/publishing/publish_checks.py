@@ -221,9 +221,9 @@ def _group_blocker(plan: Plan, group: LiveGroup) -> _Blocker | None:
 def _gain_blocker(plan: Plan, live: LiveGain, settings: GroupSettings) -> _Blocker | None:
     """Why a plan is not worth its moves on the current lag, or is not known to be; None when it is.
 
-    A plan that balances rates does not promise to lower lag, so lag does not judge it.
+    A plan that balances rates or prepares for arrivals does not promise to lower lag: it is not checked.
     """
-    if settings.load is Load.RATE:
+    if settings.load in {Load.RATE, Load.TIME}:
         return None
     if live.error is not None:
         return _Blocker(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
@@ -13,7 +14,9 @@ from assignor_core.metrics import count_moves
 from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.verify import largest_count_gap
 from evenlag.enums import EVENLAG_ASSIGNOR
-from evenlag.planning.group_planner import assign_rows, time_plan
+from evenlag.lag.forecast import STEPS
+from evenlag.planning.group_planner import assign_rows, least_saving, time_plan
+from evenlag.planning.group_work import GroupFacts, Measured, expected_work
 from evenlag.policy.candidates import OBSERVED
 from evenlag.policy.gates import SIMULATED_GATES
 from evenlag.policy.portable_settings import plain_values
@@ -31,14 +34,15 @@ if TYPE_CHECKING:
 
 
 # Known before planning. A gate without other inputs is evaluated first: if it fails, nothing is planned.
-EARLY_INPUTS: Final = frozenset({"since_last_hint_s"})
+EARLY_INPUTS: Final = frozenset({"since_last_hint_s", "follow_ms"})
+_FOLLOW_S: Final = GroupFacts().times(None).follow_s
 _EARLY_GATES: Final = tuple(gate for gate in SIMULATED_GATES if EARLY_INPUTS.issuperset(gate.all_inputs))
 _PLAN_GATES: Final = tuple(gate for gate in SIMULATED_GATES if gate not in _EARLY_GATES)
 
 
-def may_plan(settings: Mapping[str, Any], since_last_hint_s: float) -> bool:
-    """Evaluate the gates that need no plan; since the last hint NaN if there was none."""
-    inputs = {"since_last_hint_s": since_last_hint_s}
+def may_plan(settings: Mapping[str, Any], since_last_hint_s: float, follow_s: float = math.nan) -> bool:
+    """Evaluate the gates that need no plan; NaN: there was no last hint, or nothing is known of following."""
+    inputs = {"since_last_hint_s": since_last_hint_s, "follow_ms": 1000 * follow_s}
     return all(gate.passes(settings, inputs) for gate in _EARLY_GATES)
 
 
@@ -55,6 +59,7 @@ class SimulatedPlan(Mapping[str, Any]):
     target: Int32s
     load: Floats
     capacity: Floats
+    time: TimePlan | None = None
 
     def __getitem__(self, name: str) -> Any:
         return PLAN_INPUTS[name](self)
@@ -74,7 +79,13 @@ def _counts(plan: SimulatedPlan) -> Int64s:
 PLAN_INPUTS: Final[dict[str, Callable[[SimulatedPlan], Any]]] = {
     "count_gap": lambda plan: largest_count_gap(plan.group, plan.target),
     "moves": lambda plan: count_moves(plan.group, plan.target),
-    "gain": lambda plan: relative_gain(plan.load, plan.capacity, plan.group.live_owner, plan.target),
+    "gain": lambda plan: (
+        relative_gain(plan.load, plan.capacity, plan.group.live_owner, plan.target)
+        if plan.time is None
+        else plan.time.gain
+    ),
+    "record_s_saved": lambda plan: plan.time and plan.time.saved_record_s,
+    "record_s_cost": lambda plan: plan.time and plan.time.cost_record_s,
     "num_members": lambda plan: plan.group.num_members,
     "num_partitions": lambda plan: plan.group.num_partitions,
     "after_min_member_partitions": lambda plan: int(_counts(plan).min()),
@@ -176,6 +187,8 @@ class CandidateScenario:
     rebalances, and the candidate assigns again from its previous assignment. A candidate that plans by lag
     also plans at every other snapshot, with the lag of this scenario. Its plan is applied if it passes the
     gates that simulations evaluate.
+
+    speed: [S - 1, M] records per second in each interval, 0 where unknown; ``load: time`` plans by them.
     """
 
     is_real: ClassVar[bool] = False
@@ -183,6 +196,7 @@ class CandidateScenario:
     pauses: Pauses
     policy: Candidate
     settings: CandidateSettings
+    speed: Floats | None = None
     counts: Counts = field(default_factory=Counts)
     owner: Int32s = field(init=False)
     name: str = field(init=False)
@@ -230,7 +244,7 @@ class CandidateScenario:
     def _may_ask(self, place: int) -> bool:
         is_shown = self.history.groups[place].blocker is None
         since_s = float(self.history.at_s[place]) - self._asked_at_s
-        return self.policy.uses_lag and is_shown and self._planner.may_plan(since_s)
+        return self.policy.uses_lag and is_shown and self._planner.may_plan(since_s, _FOLLOW_S)
 
     def _plan(self, place: int, structure: Structure, backlog: Floats) -> tuple[Group, Int32s]:
         history, rows = self.history, structure.rows
@@ -241,7 +255,12 @@ class CandidateScenario:
             rate = history.arrived[place - 1][rows] / history.interval_s[place - 1]
         is_unknown = np.isnan(history.lag[place][rows])
         group = structure.group.with_state(owner, lag)
-        return group, self._planner.target(group, rate, is_unknown)
+        work = None
+        if self.speed is not None and place > 0 and self.settings.rule.load is Load.TIME:
+            speed = self.speed[place - 1][structure.member]
+            known = np.where(speed > 0, speed, np.nan)
+            work = self._planner.work(group, rate, known, float(history.interval_s[place - 1]))
+        return group, self._planner.target(group, rate, is_unknown, work)
 
     def _count(self, moves: int, *, is_first: bool, is_forced: bool) -> None:
         self.counts.moves += moves
@@ -267,12 +286,18 @@ class Planner:
         self._known: dict[tuple[int, bytes, bytes], Int32s] = {}
 
     def target(self, group: Group, rate: Floats, is_unknown: Bools, work: GroupWork | None = None) -> Int32s:
-        """Return the target, int32 [P]: -1 for none; of `rate` NaN is unknown."""
+        """Return the target, int32 [P]: -1 for none; of `rate` NaN is unknown.
+
+        work: What ``load: time`` plans by; without it speeds are unknown.
+        """
         rule = self._settings.rule
-        if work is not None:
+        if rule.load is Load.TIME:
+            is_unknown = is_unknown | np.isnan(rate)
+            work = work or self.work(group, rate, np.full(group.num_members, np.nan))
             self.time_plan = time_plan(group, rule, work, keep=is_unknown & (group.live_owner >= 0))
             self._loads = (group.lag + work.arrivals.sum(axis=1)) * work.cost, work.speed
-            return self.time_plan.target
+            is_too_small = self.time_plan.net_record_s < least_saving(rule, self.time_plan)
+            return self.time_plan.kept if is_too_small else self.time_plan.target
         if rule.load is not Load.LAG:
             is_unknown = is_unknown | np.isnan(rate)
         keep = is_unknown & (group.live_owner >= 0)
@@ -288,18 +313,25 @@ class Planner:
             self._known[key] = target
         return target
 
+    def work(self, group: Group, rate: Floats, speed: Floats, interval_s: float | None = None) -> GroupWork:
+        """Return the work of a group whose rates stay as they are; NaN is unknown."""
+        facts = GroupFacts(interval_s=interval_s)
+        rates = np.repeat(rate[:, None], STEPS, axis=1)
+        known = Measured(speed, np.zeros(len(speed), dtype=np.bool_), np.ones(len(rate)), rates)
+        return expected_work(group, self._settings.rule, known, facts, facts.times(None))
+
     def _capacity(self, group: Group) -> Floats:
         if group.instance_ids not in self._capacities:
             of_each = [self._settings.rule.capacity_of(instance) for instance in group.instance_ids]
             self._capacities[group.instance_ids] = np.array(of_each)
         return self._capacities[group.instance_ids]
 
-    def may_plan(self, since_last_hint_s: float) -> bool:
+    def may_plan(self, since_last_hint_s: float, follow_s: float = math.nan) -> bool:
         """Return whether the gates allow a plan this many seconds after the last one; NaN: there was none."""
-        return may_plan(self._values, since_last_hint_s)
+        return may_plan(self._values, since_last_hint_s, follow_s)
 
     def passes_gates(self, group: Group, target: Int32s) -> bool:
         """Return whether the newest result of :meth:`target` passes the gates."""
         return self._loads is not None and passes_gates(
-            self._values, SimulatedPlan(group, target, *self._loads)
+            self._values, SimulatedPlan(group, target, *self._loads, self.time_plan)
         )

@@ -246,7 +246,7 @@ def simulate_group(
     relative = np.array([_relative(rule, instance) for instance in history.instance_ids])
     estimates = estimate(history, relative)
     candidate_scenarios = [
-        CandidateScenario(history, pauses, policy, each)
+        CandidateScenario(history, pauses, policy, each, estimates.speed[Case.LIKELY])
         for policy, each in zip(compared, settings, strict=True)
     ]
     scenarios: list[Scenario] = [

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from datetime import timedelta
+from datetime import UTC, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import Mode, PlanEvent
-from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS
+from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.planning.decision_record import once
 from evenlag.planning.gate_inputs import build_gate_rows
+from evenlag.policy.gates import cooldown_of
 from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.sealing.verified_plans import (
     NOT_AS_SEALED,
@@ -136,7 +137,7 @@ def _verdict_rows(
     rows = build_gate_rows(
         heads.values(),
         planned.counts,
-        last_hints=_last_hints(reader, context.cluster, heads.values(), decided_at),
+        last_hints=_last_hints(reader, context.cluster, heads.values(), marker["slot"]),
         marker=marker,
         decided_at=decided_at,
     )
@@ -158,20 +159,33 @@ def _verdict_rows(
 
 
 def _last_hints(
-    reader: LakeReader, cluster: str, heads: Collection[Mapping[str, Any]], decided_at: datetime
+    reader: LakeReader, cluster: str, heads: Collection[Mapping[str, Any]], slot: datetime
 ) -> dict[str, datetime]:
-    """When the last hint of each group was published; none where any cooldown of the plans is over."""
+    """The slot in whose cycle the last hint of each group was published; none where any cooldown is over.
+
+    A hint is published some seconds after its slot. Counted from there, a cooldown of so many cycles would
+    last for one more.
+    """
     if not heads:
         return {}
-    cooldown_s = max(json.loads(head["settings"])["gates"]["cooldown_s"] for head in heads)
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("at", ">=", decided_at - timedelta(seconds=cooldown_s)),
-        ("event", "=", PlanEvent.PUBLISHED),
-    ]
-    published = reader.read(PLAN_EVENTS, columns=["group_id", "at"], filters=filters)
-    newest = published.group_by("group_id").aggregate([("at", "max")])
-    return dict(zip(newest["group_id"].to_pylist(), newest["at_max"].to_pylist(), strict=True))
+    cooldown_s = max(cooldown_of(json.loads(head["settings"]), head["follow_ms"]) for head in heads)
+    of_cluster: Filter = ("cluster", "=", cluster)
+    since: Filter = ("at", ">=", slot - timedelta(seconds=cooldown_s))
+    published = reader.read(
+        PLAN_EVENTS,
+        columns=["group_id", "at"],
+        filters=[of_cluster, since, ("event", "=", PlanEvent.PUBLISHED)],
+    )
+    if not published.num_rows:
+        return {}
+    newest = published.group_by("group_id").aggregate([("at", "max")]).to_pylist()
+    first = min(row["at_max"] for row in newest)
+    days: list[Filter] = [of_cluster, ("day", ">=", (first - timedelta(days=1)).astimezone(UTC).date())]
+    slots = sorted(reader.read(SNAPSHOTS, columns=["slot"], filters=days)["slot"].to_pylist())
+    return {
+        row["group_id"]: max((each for each in slots if each <= row["at_max"]), default=row["at_max"])
+        for row in newest
+    }
 
 
 def _verdict(

@@ -57,6 +57,7 @@ assert f"| `{NAME}` | {example} | {said} |" in render_gates()
 candidate = parse_candidate(f"lag-aware:{NAME}=0.5").settings_for(GroupSettings())
 assert candidate.rule.gates.values()[NAME] == 0.5
 simulated = {"count_gap": 0, "moves": 0, "gain": 1.0, "num_partitions": 4}
+simulated |= {"record_s_saved": None, "record_s_cost": None}
 values = plain_values(settings)
 assert passes_gates(values, simulated | {"after_max_member_partitions": 2})
 assert not passes_gates(values, simulated | {"after_max_member_partitions": 3})

@@ -66,6 +66,7 @@ RULES: dict[str, str] = {
     "count-slack": "mode: auto, assignor: lag-aware",
     "max-moves": "mode: auto, assignor: lag-aware, max_moves: 1",
     "min-gain": "mode: auto, assignor: lag-aware, min_gain: 0.9",
+    "saves-time": "mode: auto",
     "cross-rack": "mode: auto, gates: {max_cross_rack_rise: 0.1}",
     "lag-known": "mode: auto, reset_policy: null",
     "snapshot-fresh": "mode: auto, gates: {max_snapshot_age_s: 1}",
@@ -196,6 +197,7 @@ def spoil(planned: Planned, rows: SnapshotRows, prefix: str) -> Planned:
 
     changes: dict[str, dict[str, Any]] = {
         "no-violations": {"violations": ["UNASSIGNED: t0-1 is with nobody"]},
+        "saves-time": {"record_s_saved": 100.0, "record_s_cost": 220.0},
         "cross-rack": {"across_racks_before": 0.0, "across_racks_after": 0.5},
         "group-stable": {"group_state": "PreparingRebalance"},
         "hint-protocol": {"group_type": "share"},

@@ -17,6 +17,11 @@ _METRICS_STRUCT: Final = (
     "min_member_partitions: INT, max_member_partitions: INT, balance_score: BIGINT>"
 )
 
+_PREDICTION_STRUCT: Final = (
+    "STRUCT<record_s: DOUBLE, next_lag_records: DOUBLE, next_wait_ms: BIGINT, horizon_lag_records: DOUBLE, "
+    "horizon_wait_ms: BIGINT>"
+)
+
 PLANS: Final = table(
     "plans",
     "a plan's head: an assignment for one group from one snapshot; without it there is no plan",
@@ -54,6 +59,22 @@ PLANS: Final = table(
     Column("attempt_id", "STRING", "null; development versions filled it, and their seals cover it"),
     Column("across_racks_before", "DOUBLE", "share of the load that members read across racks"),
     Column("across_racks_after", "DOUBLE", "the same in the plan; both null: no rack is known"),
+    Column("horizon_ms", "BIGINT", "how far ahead the predictions look; null: no speed is known"),
+    Column("step_ms", "BIGINT", "the first step of the horizon, `next` in the predictions"),
+    Column(
+        "prediction_before",
+        _PREDICTION_STRUCT,
+        "expected without the plan: record-seconds that records wait within the horizon, the group's lag and "
+        "the longest time until a member has processed its own, after the first step and at the horizon",
+    ),
+    Column("prediction_after", _PREDICTION_STRUCT, "the same with the plan, its cost included"),
+    Column(
+        "record_s_saved", "DOUBLE", "record-seconds that the plan saves within the horizon, without its cost"
+    ),
+    Column("record_s_cost", "DOUBLE", "record-seconds that records wait because the plan is followed"),
+    Column(
+        "follow_ms", "BIGINT", "how long the group takes to follow a plan: measured, or its client's default"
+    ),
     key=("plan_id",),
     writer="direct",
 )

@@ -266,7 +266,7 @@ def test_a_row_for_the_gates_has_each_input() -> None:
     assert (first["num_violations"], first["snapshot_age_s"], first["since_last_hint_s"]) == (
         2,
         120.0,
-        3720.0,
+        3600.0,
     )
     assert (first["hint_topic_max_bytes"], first["moves"]) == (1_000, 4)
     assert (second["num_violations"], second["since_last_hint_s"]) == (0, None)

@@ -14,6 +14,7 @@ from assignor_core.hint import HintPayload
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.logging_setup import JsonFormatter, WorkerLog, log_fields
+from evenlag.planning.group_work import GroupFacts
 from evenlag.planning.plan_batch import GroupHistory, PlanContext, plan_batch
 from evenlag.policy.loader import parse_policy
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, member, plan_context
@@ -336,3 +337,98 @@ def test_topics_that_cannot_stay_together_are_the_reason_of_their_group() -> Non
     decision, plan, _ = decide(rows, members(subscription=["t", "u"]), context(", together: [[t, u]]"))
     assert (decision["decision"], plan) == ("FAILED", None)
     assert decision["reason"] == "together: the topics 't' and 'u' have 3 and 1 partitions"
+
+
+TIMED = ", load: time, horizon_s: 600"
+
+
+def with_speeds(
+    rows: pa.Table, speeds: Sequence[float | None], bounds: Sequence[bool] = (False, False)
+) -> pa.Table:
+    return rows.append_column("speed_records_per_s", pa.array(speeds, pa.float64())).append_column(
+        "speed_is_bound", pa.array(bounds, pa.bool_())
+    )
+
+
+def with_forecasts(rows: pa.Table, rates: Sequence[float]) -> pa.Table:
+    lists = pa.array([[rate] * 6 for rate in rates], pa.list_(pa.float64()))
+    return rows.append_column("forecast_records_per_s", lists)
+
+
+def test_members_of_other_speeds_get_other_shares_by_time() -> None:
+    # Two partitions of 10 records a second each, with members of 5 and 40.
+    rows = with_forecasts(lag([0, 0, 0, 0], (10.0,) * 4), [10.0] * 4)
+    decision, plan, owners = decide(rows, with_speeds(members(), [5.0, 80.0]), context(TIMED))
+    assert decision["decision"] == "PROPOSED"
+    assert plan is not None
+    assert list(owners.values()) == ["m-2"] * 4
+    assert (plan["moves"], plan["horizon_ms"], plan["step_ms"], plan["follow_ms"]) == (
+        2,
+        600_000,
+        100_000,
+        6_500,
+    )
+    before, after = plan["prediction_before"], plan["prediction_after"]
+    # 20 records a second come, 5 are processed: 15 more wait each second, 300 seconds' processing after 100.
+    assert before["next_lag_records"] == pytest.approx(1_500, rel=0.01)
+    assert before["next_wait_ms"] == pytest.approx(300_000, rel=0.01)
+    assert before["record_s"] == pytest.approx(15 * 600**2 / 2, rel=0.01)
+    assert after["horizon_lag_records"] == pytest.approx(0, abs=1)
+    assert plan["record_s_saved"] == pytest.approx(before["record_s"], rel=0.01)
+    assert 0 < plan["record_s_cost"] < 100
+    assert plan["gain"] > 0.99
+    assert plan["count_gap"] == 4
+
+
+def test_a_lower_bound_of_a_speed_is_no_speed() -> None:
+    rows = with_forecasts(lag([0, 0, 0, 0], (10.0,) * 4), [10.0] * 4)
+    # The first member has processed all it got, which says little: it is taken to be as fast as the other.
+    bound = with_speeds(members(), [20.0, 80.0], (True, False))
+    assert decide(rows, bound, context(TIMED))[0]["decision"] == "NO_CHANGE"
+    known = with_speeds(members(), [20.0, 80.0])
+    assert decide(rows, known, context(TIMED))[0]["decision"] == "PROPOSED"
+
+
+def test_a_plan_that_would_save_little_is_not_made() -> None:
+    rows = lag([12, 12, 0, 20], (0.0,) * 4)
+    decision, plan, _ = decide(rows, with_speeds(members(), [100.0, 100.0]), context(TIMED))
+    assert (decision["decision"], plan, decision["is_breach"]) == ("NO_CHANGE", None, False)
+    # The lag itself is even by load: lag, and a plan of it saves next to nothing.
+    rows = lag([24, 24, 0, 20], (0.0,) * 4)
+    decision, plan, _ = decide(rows, with_speeds(members(), [100.0, 100.0]), context(", count_slack: 2"))
+    assert (decision["decision"], plan) == ("NO_CHANGE", None)
+    assert decision["reason"].endswith("at least 100 are required")
+    more = ", count_slack: 2, min_saved_record_s: 0"
+    fast, slow = (
+        decide(rows, with_speeds(members(), each), context(more))[1] for each in ((9, 9), (0.1, 0.1))
+    )
+    assert fast is None
+    assert slow is not None
+    assert slow["record_s_saved"] > slow["record_s_cost"]
+    # Without speeds nothing is known, and the lag decides.
+    _, unknown, _ = decide(rows, members(), context(more))
+    assert unknown is not None
+    assert unknown["prediction_before"] is None
+
+
+def test_lag_below_the_arrivals_of_two_commit_intervals_is_noise() -> None:
+    for rate, decided in ((3.0, "NO_CHANGE"), (2.0, "PROPOSED")):
+        rows = lag([50, 40, 5, 5], (rate,) * 4)
+        decision, _, _ = decide(rows, members(), context(", count_slack: 2"))
+        assert decision["decision"] == decided
+    assert decision["reason"] is None
+
+
+def test_the_group_s_own_plans_and_forecasts_count() -> None:
+    facts = GroupFacts(follow_s=20.0, rebalancing_s=15.0, interval_s=60.0)
+    rows = with_forecasts(lag([0, 0, 0, 0], (10.0,) * 4), [10.0] * 4)
+    shown = with_speeds(members(), [5.0, 80.0])
+    _, quick, _ = decide(rows, shown, context(TIMED))
+    _, slow, _ = decide(rows, shown, context(TIMED, GroupHistory(facts=facts)))
+    assert quick is not None
+    assert slow is not None
+    assert slow["follow_ms"] == 20_000
+    assert slow["record_s_cost"] > 10 * quick["record_s_cost"]
+    _, with_caches, _ = decide(rows, shown, context(TIMED + ", move_cost_s: 60"))
+    assert with_caches is not None
+    assert with_caches["record_s_cost"] > 1_000

@@ -6,11 +6,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import DECISIONS, PLAN_EVALUATIONS
+from evenlag.lake.tables import DECISIONS, FORECASTS, PLAN_EVALUATIONS, PLAN_EVENTS, SNAPSHOTS
 from evenlag.planning.plan_batch import GroupHistory
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_policy
-from tests.support.lakes.snapshots import NOW, arrow
+from tests.support.lakes.snapshots import NOW, arrow, marker
 from tests.support.spark_tables import write_rows
 
 if TYPE_CHECKING:
@@ -131,3 +131,45 @@ def test_a_group_goes_on_backing_off_after_an_upgrade_that_brings_settings(tmp_p
     for changed in ("rack_tolerance: 0.1", "together: [[a, b]]", "gates: {max_cross_rack_rise: 0.5}"):
         text = POLICY.replace("mode: auto, back_off", f"mode: auto, {changed}, back_off")
         assert read_history(reader, parse_policy(text, environ={}).policy, "c", NOW) == {}, changed
+
+
+def test_a_group_planned_by_time_knows_its_interval_its_follow_times_and_its_errors(tmp_path: Path) -> None:
+    text = POLICY.replace('{match: "*", mode: auto,', '{match: "*", mode: auto, load: time,')
+    slots = [{"snapshot_id": f"s-{n}", "slot": NOW - n * STEP, "day": NOW.date()} for n in (0, 1, 3)]
+    write_rows(tmp_path, SNAPSHOTS, arrow(SNAPSHOTS, [marker(**row) for row in slots]))
+    errors = {"common_errors": [0.0, 2.0], "own_errors": [1.0, 0.0]}
+    forecasts = [
+        {
+            "group_id": group,
+            "slot": NOW,
+            "day": NOW.date(),
+            "read_at": NOW,
+            "horizon_s": 600,
+            "model": "last_rate",
+        }
+        | errors
+        for group in ("b-lag", "timed", "new")
+    ]
+    write_rows(tmp_path, FORECASTS, arrow(FORECASTS, forecasts))
+    events = [
+        {
+            "plan_id": f"p-{number}",
+            "group_id": "timed",
+            "day": NOW.date(),
+            "event": "PUBLISHED",
+            "actor": "job",
+            "at": NOW - timedelta(minutes=number),
+            "follow_ms": follow_ms,
+            "rebalancing_ms": None if follow_ms is None else follow_ms // 2,
+        }
+        for number, follow_ms in enumerate((4_000, None, 8_000, 6_000), 1)
+    ]
+    write_rows(tmp_path, PLAN_EVENTS, arrow(PLAN_EVENTS, events))
+    found = read_history(LakeReader(str(tmp_path)), parse_policy(text, environ={}).policy, "c", NOW)
+    assert set(found) == {"timed", "new"}
+    timed, new = found["timed"].facts, found["new"].facts
+    assert (timed.follow_s, timed.rebalancing_s, timed.interval_s) == (6.0, 3.0, 300.0)
+    assert (new.follow_s, new.rebalancing_s) == (None, None)
+    assert timed.common is not None
+    assert timed.common.tolist() == errors["common_errors"]
+    assert read_history(LakeReader(str(tmp_path)), policy(), "c", NOW) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +52,12 @@ def make_work(rates: Floats, speed: Any, **changes: Any) -> GroupWork:
         "cost": np.ones(len(rates)),
         "arrivals": rates * STEP_S,
         "error": np.zeros_like(rates),
+        "common_error": 0.0,
         "step_s": STEP_S,
         "unowned_s": 0.0,
         "stopped_s": 0.0,
+        "next_s": STEP_S * STEPS,
+        "noise_s": 0.0,
     }
     return GroupWork(**given | changes)
 
@@ -186,7 +190,7 @@ def test_a_plan_that_costs_more_than_it_saves_is_not_found() -> None:
     )
     # 40 records in 20 s are 400 record-seconds, 20 each in 10 s are 200; a second's stop costs 40 of them.
     assert cheap.target.tolist() in ([0, 1], [1, 0])
-    assert [cheap.saved_record_s, cheap.cost_record_s] == pytest.approx([160, 40])
+    assert [cheap.saved_record_s, cheap.cost_record_s] == pytest.approx([200, 40])
     assert dear.target.tolist() == [0, 0]
 
 
@@ -203,3 +207,20 @@ def test_uncertain_arrivals_wait_as_in_random_draws() -> None:
     halves = make_work(np.full((2, STEPS), 0.5), [1.05], error=np.repeat(work.error / 2, 2, axis=0))
     both = WaitingModel.of(make_group([0, 0], [0, 0], num_members=1), halves)
     assert both.value(np.zeros(2, dtype=np.int32)) < 0.8 * drawn
+    # What they have in common does not even out.
+    known = replace(halves, error=np.zeros_like(halves.error), common_error=0.3)
+    whole = replace(work, error=0.3 * np.cumsum(work.arrivals, axis=1))
+    owner = np.zeros(2, dtype=np.int32)
+    expected = WaitingModel.of(group, whole).value(owner[:1])
+    assert WaitingModel.of(make_group([0, 0], [0, 0], num_members=1), known).value(owner) == pytest.approx(
+        expected
+    )
+
+
+def test_scenarios_become_expected_arrivals_and_their_errors() -> None:
+    chance = np.random.default_rng(45)
+    ratio, own = chance.normal(1.0, 0.2, (4_000, 1, 1)), chance.normal(0.0, 0.1, (4_000, 30, 1))
+    work = make_work(np.ones((30, STEPS)), [40.0]).expecting(STEP_S * np.repeat(ratio + own, STEPS, axis=2))
+    assert work.arrivals == pytest.approx(np.full((30, STEPS), STEP_S), rel=0.02)
+    assert work.common_error == pytest.approx(0.2, rel=0.1)
+    assert work.error[:, -1] == pytest.approx(np.full(30, 0.1 * STEP_S * STEPS), rel=0.1)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from types import NoneType
+from typing import Any, get_args
 
 import pytest
 
+from assignor_core.objective import Load
 from evenlag.lake.tables import PLANS
 from evenlag.planning.gate_inputs import COUNTED_INPUTS, METRIC_PREFIXES, gate_inputs
 from evenlag.policy.gates import (
@@ -20,9 +23,12 @@ from evenlag.policy.gates import (
     Gate,
     GateSetting,
     RuleSetting,
+    cooldown_of,
+    count_slack_of,
     is_unknown,
 )
 from evenlag.policy.group_settings import GateLimits, GroupSettings
+from evenlag.policy.portable_settings import plain_values
 
 MEASURES = {
     column.name: re.findall(r"(\w+):", column.type) for column in PLANS.columns if "metrics" in column.name
@@ -60,11 +66,28 @@ def test_a_value_that_is_computed_has_a_name_of_its_own(gate: Gate) -> None:
 @each_gate
 def test_limits_that_are_settings_exist_with_their_type(gate: Gate) -> None:
     if isinstance(gate.limit, GateSetting):
-        assert GateLimits.model_fields[gate.limit.name].annotation is gate.limit.kind
+        assert _type_of(GateLimits, gate.limit.name) is gate.limit.kind
         assert GateLimits.model_fields[gate.limit.name].default == gate.limit.default
         assert GateLimits.model_fields[gate.limit.name].description == gate.limit.description
     if isinstance(gate.limit, RuleSetting):
-        assert GroupSettings.model_fields[gate.limit.name].annotation is gate.limit.kind
+        assert _type_of(GroupSettings, gate.limit.name) is gate.limit.kind
+
+
+def _type_of(model: type[GateLimits | GroupSettings], name: str) -> Any:
+    """The type of a setting's values beside null."""
+    kind: Any = model.model_fields[name].annotation
+    return next((each for each in get_args(kind) if each is not NoneType), kind)
+
+
+def test_defaults_that_depend_on_the_load_are_resolved() -> None:
+    lag, time = (plain_values(GroupSettings(load=load)) for load in (Load.LAG, Load.TIME))
+    own = plain_values(
+        GroupSettings(load=Load.TIME, count_slack=3, gates=GateLimits.model_validate({"cooldown_s": 7}))
+    )
+    assert [count_slack_of(each) for each in (lag, time, own)] == [0, 1_000_000, 3]
+    assert [cooldown_of(each, 6_500) for each in (lag, time, own)] == [600, 13, 7]
+    assert [cooldown_of(time, unknown) for unknown in (None, float("nan"))] == [600, 600]
+    assert GroupSettings(load=Load.TIME).slack == 1_000_000
 
 
 @each_gate
@@ -81,7 +104,7 @@ def test_every_declared_setting_is_one_of_the_policy_s() -> None:
 
 
 def test_healthy_groups_fail_only_these_gates() -> None:
-    assert {"cooldown", "min_gain"} == ROUTINE_GATES
+    assert {"cooldown", "min_gain", "saves_time"} == ROUTINE_GATES
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ def test_every_simulated_gate_has_inputs_that_a_simulation_computes(gate: Gate) 
 def test_a_plan_beyond_one_limit_fails_by_this_gate_alone(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good: dict[str, Any] = {other.observed: other.limit.allowed(SETTINGS, {}) for other in SIMULATED_GATES}
+    inputs = {"follow_ms": 6_500.0}
+    good: dict[str, Any] = {each.observed: each.limit.allowed(SETTINGS, inputs) for each in SIMULATED_GATES}
     step = 1 if gate.comparison is Comparison.AT_MOST else -1
 
     def passes(observed: dict[str, Any]) -> bool:
@@ -54,6 +55,8 @@ def test_a_simulation_computes_the_inputs_from_its_arrays() -> None:
         "count_gap": 2,
         "moves": 1,
         "gain": pytest.approx(1 - 60 / 70),
+        "record_s_saved": None,
+        "record_s_cost": None,
         "num_members": 2,
         "num_partitions": 4,
         "after_min_member_partitions": 1,
@@ -66,6 +69,7 @@ def test_a_simulation_computes_the_inputs_from_its_arrays() -> None:
 
 def test_the_first_plan_of_a_scenario_has_no_cooldown() -> None:
     assert may_plan(SETTINGS, math.nan)
-    assert not may_plan(SETTINGS, SETTINGS["gates"]["cooldown_s"] - 1)
-    assert may_plan(SETTINGS, SETTINGS["gates"]["cooldown_s"])
+    assert [may_plan(SETTINGS, since_s) for since_s in (599, 600)] == [False, True]
+    timed = SETTINGS | {"load": "time"}
+    assert [may_plan(timed, since_s, 6.5) for since_s in (12, 13)] == [False, True]
     assert {gate.name for gate in scenarios._EARLY_GATES} == {"cooldown"}

@@ -21,7 +21,8 @@ import numpy as np
 from assignor_core.metrics import count_moves
 from assignor_core.objective import Load
 from evenlag.enums import Mode
-from evenlag.planning.group_work import GroupWork
+from evenlag.lag.forecast import STEPS, GroupForecast
+from evenlag.planning.group_work import GroupWork, next_plan_s
 from evenlag.policy.candidates import CandidateSettings, parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GateLimits, GroupSettings
 from evenlag.publishing.scaled_loads import Measured, scale_measured
@@ -75,12 +76,12 @@ class Evenlag(GroupContender):
         self.planner = Planner(parse_candidate(self.rule.assignor), CandidateSettings(self.rule, {}))
         self.published = Published(self.rule)
         self.last_hint_s = math.nan
+        self._hint_slot_s = math.nan
         self._every_s = every_s
         self._horizon_s = horizon_s
         records, work = trace.arrivals(trace.num_partitions)
         self._cost = work.sum(axis=0) / records.sum(axis=0).clip(min=1)
-        self._rate: Floats | None = None
-        self._change: Floats | None = None
+        self._forecast = GroupForecast(trace.num_partitions, horizon_s)
         self._last: Observed | None = None
         super().__init__(trace, fleet=fleet)
 
@@ -113,44 +114,39 @@ class Evenlag(GroupContender):
         rate = (seen.end - last.end) / (seen.now_s - last.now_s)
         with self.deciding():
             group = self.group(members, seen.lag)
-            self._note_rate(rate, seen.now_s - last.now_s)
+            self._forecast.observe(seen.now_s, seen.end)
             target = self._plan(group, members, rate, seen)
         scaled = scale_measured(self.rule.load, self._measured(group, members, rate, last, seen))
         self.at(seen.now_s + length_s, lambda later: self._publish(group, target, scaled, seen.now_s, later))
 
     def _plan(self, group: Group, members: Sequence[int], rate: Floats, seen: Observed) -> Int32s | None:
         """Return the target of a plan that passes the gates."""
-        if not self.publishes_hints or not self.planner.may_plan(seen.now_s - self.last_hint_s):
+        if not self.publishes_hints or not self.planner.may_plan(
+            seen.now_s - self._hint_slot_s, self.costs.follow.follow.median
+        ):
             return None
         work = self._work(members, rate) if self.rule.load is Load.TIME else None
         target = self.planner.target(group, rate, np.zeros(len(rate), dtype=np.bool_), work)
         is_change = not np.array_equal(target, group.owner)
         return target if is_change and self.planner.passes_gates(group, target) else None
 
-    def _note_rate(self, rate: Floats, interval_s: float) -> None:
-        """Note how far the last rate was off."""
-        if self._rate is not None:
-            change = (rate - self._rate) ** 2 / interval_s
-            self._change = change if self._change is None else 0.8 * self._change + 0.2 * change
-        self._rate = rate
-
     def _work(self, members: Sequence[int], rate: Floats) -> GroupWork:
-        """Return the true speeds and costs, the last rates, and their errors as a random walk's."""
-        num_steps = 5
-        step_s = self._horizon_s / num_steps
-        change = np.zeros(len(rate)) if self._change is None else 0.5 * (self._change + self._change.mean())
-        until_s = step_s * np.arange(1, num_steps + 1)
-        cost = self.costs.follow
-        return GroupWork(
+        """Return the true speeds and costs, and the forecast of arrivals."""
+        del rate
+        cost, nothing = self.costs.follow, np.zeros((len(self._cost), STEPS))
+        work = GroupWork(
             speed=np.array([self.fleet.pods[pod].speed for pod in members]),
             is_bound=np.zeros(len(members), dtype=np.bool_),
             cost=self._cost,
-            arrivals=np.repeat(rate[:, None] * step_s, num_steps, axis=1),
-            error=np.sqrt(change[:, None] * until_s**3 / 3 + rate[:, None] * until_s),
-            step_s=step_s,
+            arrivals=nothing,
+            error=nothing,
+            common_error=0.0,
+            step_s=self._horizon_s / STEPS,
             unowned_s=cost.unowned.median,
             stopped_s=cost.stop.median,
+            next_s=next_plan_s(self._every_s, cost.follow.median),
         )
+        return work.expecting(self._forecast.arrivals())
 
     def _measured(
         self, group: Group, members: Sequence[int], rate: Floats, last: Observed, seen: Observed
@@ -180,7 +176,7 @@ class Evenlag(GroupContender):
                 return
             self.published.write_hint(group, target, seen.now_s)
         self.counts.broker_requests += self.PUBLISH_REQUESTS
-        self.last_hint_s = seen.now_s
+        self.last_hint_s, self._hint_slot_s = seen.now_s, measured_s
         self.rebalance_on_request(seen)
 
 

@@ -53,7 +53,7 @@ class Published:
                 key: {TOPIC_ID: tuple(np.flatnonzero(target == member).tolist())}
                 for member, key in enumerate(instances_of(group))
             },
-            count_slack=self._rule.count_slack,
+            count_slack=self._rule.slack,
             max_moves=self._rule.max_moves,
         )
         issued_ms = round(1000 * now_s)
@@ -95,7 +95,7 @@ class Published:
             loads={TOPIC_ID: load.tolist()},
             capacities=capacities,
             default_capacity=default_capacity,
-            count_slack=rule.count_slack,
+            count_slack=rule.slack,
             max_moves=rule.max_moves,
             flow=None if flow is None else record_flow(flow, TOPIC_ID),
         )
