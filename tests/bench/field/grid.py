@@ -36,7 +36,7 @@ CHOSEN: Final = "chosen from the grid"
 # The first value is the starting point: the default where there is one.
 GRID: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
     "evenlag": {
-        "load": ("lag", "rate", "mix"),
+        "load": ("lag", "rate", "mix", "time"),
         "count_slack": (0, 1, 2, 4, 8, 16),
         "cooldown_s": (600, 300, 120, 60),
         "min_gain": (0.05, 0.1, 0.2),
