@@ -238,8 +238,22 @@ def _check_group(session: Session, head: Row, group: Row) -> None:
     kept = session.rows.where("members", snapshot_id=snapshot_id, group_id=group_id)
     shown = {row["member_id"]: [row["group_instance_id"], row["client_id"]] for row in kept}
     names = ("group_instance_id", "client_id")
+    speeds = {
+        row["member_id"]: row
+        for group_speeds in session.rows.where("speeds", snapshot_id=snapshot_id, group_id=group_id)
+        for row in group_speeds["members"]
+    }
     live = [
-        row | dict(zip(names, shown.get(row["member_id"], (None, None)), strict=True))
+        row
+        | dict(zip(names, shown.get(row["member_id"], (None, None)), strict=True))
+        | {
+            shown_as: speeds.get(row["member_id"], {}).get(name)
+            for shown_as, name in {
+                "speed_records_per_s": "speed_records_per_s",
+                "speed_is_bound": "is_bound",
+                "speed_confidence": "confidence",
+            }.items()
+        }
         for row in members
         if row["member_id"] is not None
     ]
