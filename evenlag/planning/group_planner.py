@@ -118,6 +118,7 @@ class GroupPlan:
 
     assignment: int32 [P], row → member, -1 for none.
     is_unknown: bool [P]: whether the load of the row is unknown; such a row is not moved.
+    capacity: float64 [M], see :func:`~evenlag.planning.capacities.capacities_of`.
     payload: The hint's payload; the plan id is its SHA-256.
     fingerprint: Of the group's members, subscriptions and partition counts.
     moves: Number of partitions that leave a live owner.
@@ -136,6 +137,7 @@ class GroupPlan:
     rows: GroupRows
     assignment: NDArray[np.int32]
     is_unknown: NDArray[np.bool_]
+    capacity: NDArray[np.float64]
     payload: bytes
     fingerprint: str
     moves: int
@@ -216,6 +218,7 @@ def plan_group(
         rows=rows,
         assignment=target,
         is_unknown=is_unknown,
+        capacity=capacity,
         payload=payload.encode(),
         fingerprint=group_fingerprint,
         moves=count_moves(group, target),

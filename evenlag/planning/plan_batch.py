@@ -189,6 +189,7 @@ def head_columns(group: SelectedGroup, plan: GroupPlan, decision: GroupDecision)
         "violations": list(plan.violations),
         "follow_ms": round(1000 * plan.follow_s),
         **_predictions(plan),
+        "capacities": _measured_capacities(group.settings, plan),
     }
 
 
@@ -215,6 +216,18 @@ def _prediction(expected: Prediction) -> dict[str, Any]:
         "horizon_lag_records": float(expected.lag[-1]),
         "horizon_wait_ms": round(1000 * expected.largest_wait_s[-1]),
     }
+
+
+def _measured_capacities(settings: GroupSettings, plan: GroupPlan) -> list[dict[str, Any]] | None:
+    """The members' capacities by key; None where they are as configured."""
+    from evenlag.planning.group_planner import member_keys
+
+    group, capacity = plan.rows.group, plan.capacity.tolist()
+    if capacity == [settings.capacity_of(instance) for instance in group.instance_ids]:
+        return None
+    return [
+        {"member_key": key, "capacity": each} for key, each in zip(member_keys(group), capacity, strict=True)
+    ]
 
 
 def _known_metrics(measured: Metrics, num_unknown: int, num_partitions: int) -> dict[str, Any]:

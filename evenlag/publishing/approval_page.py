@@ -78,6 +78,8 @@ def _numbers(head: Mapping[str, Any]) -> str:
             "consumer protocol (KIP-848): the brokers assign this group, and begin to as soon as it is "
             "published"
         )
+    if head.get("capacities"):
+        facts.append("planned by measured speeds: faster members get more lag, so the largest may rise")
     if num_stalled:
         facts.append(f"{num_stalled:,} partitions stand still: moving them may not help")
     if num_unknown:

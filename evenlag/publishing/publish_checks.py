@@ -275,10 +275,9 @@ def read_live_gains(
     offsets = read_live_offsets(client, group_ids, topics, limits, policies)
     return {
         plan["plan_id"]: measure_gain(
-            HintPayload.decode(plan["payload"].encode()),
+            plan,
             live[plan["group_id"]],
             settings[plan["group_id"]],
-            plan["group_id"],
             offsets,
         )
         for plan in plans
@@ -286,18 +285,20 @@ def read_live_gains(
 
 
 def measure_gain(
-    payload: HintPayload, group: LiveGroup, settings: GroupSettings, group_id: str, offsets: LiveOffsets
+    plan: Mapping[str, Any], group: LiveGroup, settings: GroupSettings, offsets: LiveOffsets
 ) -> LiveGain:
-    """Measure a plan on the current lag of its group."""
+    """Measure a plan on the current lag of its group, by the capacities that it was planned with."""
+    group_id, payload = plan["group_id"], HintPayload.decode(plan["payload"].encode())
     sizes = [size for _, _, size in group.topics]
     lag = group_lag(group, settings, group_id, offsets)
     first_row = dict(
         zip((topic_id for _, topic_id, _ in group.topics), np.cumsum([0, *sizes]).tolist(), strict=False)
     )
     keys = sorted(group.held)
+    planned = {each["member_key"]: each["capacity"] for each in plan["capacities"] or ()}
     gain = relative_gain(
         lag.astype(np.float64).clip(min=0.0),
-        np.array([settings.capacity_of(_instance_of(key)) for key in keys]),
+        np.array([planned.get(key, settings.capacity_of(_instance_of(key))) for key in keys]),
         _owners(group.held, keys, first_row, len(lag)),
         _owners(payload.assignment, keys, first_row, len(lag)),
     )

@@ -75,6 +75,11 @@ PLANS: Final = table(
     Column(
         "follow_ms", "BIGINT", "how long the group takes to follow a plan: measured, or its client's default"
     ),
+    Column(
+        "capacities",
+        "ARRAY<STRUCT<member_key: STRING, capacity: DOUBLE>>",
+        "relative capacities by measured speeds, which the plan balances by; null: as the policy configures",
+    ),
     key=("plan_id",),
     writer="direct",
 )

@@ -9,12 +9,14 @@ import pytest
 from assignor_core.hint import HintPayload
 from evenlag.enums import IsolationLevel
 from evenlag.kafka.live_groups import LiveGroup, LiveOffsets
-from evenlag.lake.tables import COMMITS, OFFSETS
+from evenlag.lag.speed_rows import with_speeds
+from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SPEEDS
+from evenlag.planning.plan_batch import plan_batch
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.publishing.publish_checks import LiveGain, group_lag, measure_gain
 from tests.support.lag_rules import LAG_RULES, LagRule
 from tests.support.lakes.lag_rule_rows import rule_rows
-from tests.support.lakes.snapshots import NOW, TOPIC_IDS, arrow, commit, offset
+from tests.support.lakes.snapshots import NOW, TOPIC_IDS, arrow, commit, member, offset, plan_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,12 +73,13 @@ def measure(
         count_slack=0,
         max_moves=2,
     )
+    plan = {"group_id": group, "payload": payload.encode().decode(), "capacities": None}
     rows = [offset(n, end, stable=(stable or ends)[n]) for n, end in enumerate(ends)]
     rows = [row | {"error": None if ends[n] >= 0 else "refused"} for n, row in enumerate(rows)]
     commits = [commit(number, 0) for number in range(4)]
     refused = {"group_id": "refused", "read_at": NOW, "error": "CoordinatorNotAvailableError"}
     offsets = LiveOffsets(arrow(OFFSETS, rows), arrow(COMMITS, [*commits, refused]))
-    return measure_gain(payload, LIVE, settings or GroupSettings(), group, offsets)
+    return measure_gain(plan, LIVE, settings or GroupSettings(), offsets)
 
 
 def test_a_plan_is_measured_on_the_lag_of_this_moment() -> None:
@@ -101,3 +104,51 @@ def test_what_cannot_be_read_is_not_known() -> None:
     assert (unread.num_unknown, unread.error) == (1, "topic t: refused")
     refused = measure((5, 5, 5, 5), group="refused")
     assert (refused.num_unknown, refused.error) == (4, "CoordinatorNotAvailableError")
+
+
+def test_a_plan_by_measured_speeds_is_judged_by_them() -> None:
+    """Speeds 1:2:4 without configuration, and 21 partitions of lag 100: 3, 6 and 12 are even."""
+    names, speeds = ("m-1", "m-2", "m-3"), (50.0, 100.0, 200.0)
+    policy = """
+    lake: /nowhere
+    clusters: {c: {bootstrap_servers: "localhost:9092"}}
+    groups: [{match: g, mode: auto, capacities: measured, count_slack: 20, max_moves: 20}]
+    """
+    context = plan_context(policy)
+    rows = [
+        {
+            "slot": NOW,
+            "group_id": "g",
+            "topic_id": TOPIC_ID,
+            "topic": "t",
+            "partition": number,
+            "owner_member_id": names[number // 7],
+            "status": "OK",
+            "lag_records": 100,
+        }
+        for number in range(21)
+    ]
+    known = [
+        {"member_id": name, "speed_records_per_s": speed, "is_bound": False, "confidence": 1.0}
+        for name, speed in zip(names, speeds, strict=True)
+    ]
+    members = with_speeds(
+        arrow(MEMBERS, [member(name) for name in names]), arrow(SPEEDS, [{"group_id": "g", "members": known}])
+    )
+    (answer,) = plan_batch(arrow(LAG, rows), members, context).to_pylist()
+    plan = {"group_id": "g", **answer["head"]}
+    live = LiveGroup(
+        state="Stable",
+        assignor="evenlag",
+        fingerprint=plan["fingerprint"],
+        topics=(("t", TOPIC_ID, 21),),
+        held={f"m:{name}": {TOPIC_ID: list(range(7 * at, 7 * at + 7))} for at, name in enumerate(names)},
+    )
+    offsets = LiveOffsets(
+        arrow(OFFSETS, [offset(number, 100) for number in range(21)]),
+        arrow(COMMITS, [commit(number, 0) for number in range(21)]),
+    )
+    found = measure_gain(plan, live, context.policy.group_settings("c", "g"), offsets)
+    # The slowest member's 700 records become 300, at half of the typical speed.
+    assert [plan["gain"], found.gain] == pytest.approx([1 - 300 / 700] * 2)
+    assert [each["capacity"] for each in plan["capacities"]] == [0.5, 1.0, 2.0]
