@@ -98,6 +98,14 @@ class ForecastModel(StrEnum):
     SAME_HOUR_LAST_WEEK = "same_hour_last_week"
 
 
+class AdviceReason(StrEnum):
+    """What binds the number of members that a group needs."""
+
+    RATE = "rate"
+    HOT_PARTITION = "hot_partition"
+    PARTITIONS = "partitions"
+
+
 class LagStatus(StrEnum):
     """Qualifies the lag of one partition in the ``lag`` table."""
 

@@ -40,9 +40,12 @@ _MAINTAINED: Final = tuple(name for name in TABLES if name != "table_health")
 
 STEPS: Final = {
     "observe": Reads(
-        (_COMMITS, "snapshots", "offsets", "lag", "speeds", "plans", "plan_assignments", _EVENTS, "outcomes"),
         (
-            *(*_BRONZE, "lag", "hourly_rates", "forecasts", "speeds"),
+            *(_COMMITS, "snapshots", "offsets", "lag", "speeds", "advice"),
+            *("plans", "plan_assignments", _EVENTS, "outcomes"),
+        ),
+        (
+            *(*_BRONZE, "lag", "hourly_rates", "forecasts", "speeds", "advice"),
             *("outcomes", "plan_evaluations", _EVENTS, "quality_results", "runs"),
         ),
     ),

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from evenlag.cli import (
+    advise,
     assign,
     audit,
     compare,
@@ -100,6 +101,7 @@ def _root(
 
 app.command("run")(run_module.run)
 app.command("lag")(lag.lag)
+app.command("advise")(advise.advise)
 app.command("report")(report.report)
 app.command("serve")(serve.serve)
 app.command("metrics")(serve.metrics)

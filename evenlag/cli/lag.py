@@ -31,6 +31,7 @@ from evenlag.cli.options import JsonOption, LakeScope, LimitOption, every_option
 from evenlag.enums import LagStatus
 from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.formatting import NOTHING, bounded, bounded_duration, did_you_mean, duration, moment, number
+from evenlag.queries.advice import needed_text, read_advice, target_text
 from evenlag.queries.lag import (
     CLIENT_COLUMNS,
     MEMBER_COLUMNS,
@@ -94,6 +95,15 @@ _SPEED_COLUMNS: Final = (
         "confidence",
         lambda row: NOTHING if row["speed_confidence"] is None else f"{row['speed_confidence']:.0%}",
     ),
+)
+_ADVISED: Final = (
+    "members_needed",
+    "is_at_most",
+    "reason",
+    "target_wait_s",
+    "is_target_met",
+    "missed_since",
+    "met_share",
 )
 
 
@@ -162,7 +172,8 @@ def _show_snapshot(
     # The slot is the scheduled time; the end offsets were read some seconds later.
     head["read_at"] = snapshot["end_read_at"]
     if group is None:
-        found = group_rows(rows, members)
+        advice = read_advice(reader, name, snapshot["day"])
+        found = [row | _advised(advice.get(row["group_id"])) for row in group_rows(rows, members)]
         _export(export, head, found)
         if as_json:
             print_json(head | {"groups": found})
@@ -194,24 +205,31 @@ def _rows_of_group(rows: pa.Table, group: str) -> pa.Table:
     return rows.filter(pc.equal(rows["group_id"], group))
 
 
+def _advised(advice: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the advice adds to a row: numbers for scripts."""
+    return {name: None if advice is None else advice[name] for name in _ADVISED}
+
+
 def _group_table(head: dict[str, Any], groups: list[dict[str, Any]], limit: int) -> Table:
     shown = groups[:limit]
     columns = (
         GROUP,
         NUM_MEMBERS,
+        *([numbers("needed", needed_text)] if any(needed_text(row) for row in groups) else ()),
         NUM_PARTITIONS,
         *_unknown_column(groups),
         numbers("lag", lambda row: unmeasured(row) or bounded(row["lag_records"], row["lag_bound"])),
         numbers("most loaded member", lambda row: bounded(row["max_member_lag_records"], row["lag_bound"])),
         _SKEW,
         _BEHIND_BY,
+        *([Column("target", target_text)] if any(target_text(row) for row in groups) else ()),
         Column("statuses", lambda row: ", ".join(f"{n} {status}" for status, n in row["statuses"].items())),
     )
     return filled_table(
         f"Lag on {head['cluster']}, read at {moment(head['read_at'])}",
         columns,
         shown,
-        optional=("statuses", "members", "skew", "partitions", "behind by", "most loaded member"),
+        optional=("statuses", "target", "members", "skew", "partitions", "behind by", "most loaded member"),
         caption=_caption(_lower_bound_text(shown, _ABOUT_GROUPS), shown, left_out_groups_text(groups, limit)),
     )
 

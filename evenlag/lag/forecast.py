@@ -15,6 +15,8 @@ import numpy as np
 from evenlag.enums import ForecastModel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from evenlag.lag.arrays import Bools, Floats, Int64s
 
 STEPS: Final = 6
@@ -36,6 +38,8 @@ _LEAST_INTERVAL_S: Final = 1.0
 _MOST_HORIZONS: Final = 1.5
 # Errors are relative to the forecast, or to this share of the mean partition's, if that is more.
 _LEAST_SHARE: Final = 0.1
+# Of eight equally likely errors of a group's sum, this one counts as likely.
+_LIKELY_OF, _LIKELY = 8, 4
 _UPPER_EDGES: Final = (0.02, 0.05, 0.1, 0.15, 0.25, 0.35, 0.5, 0.75, 1, 1.5, 2.5, 5, 10)
 _ERROR_EDGES: Final = np.array([*(-edge for edge in _UPPER_EDGES[8::-1]), 0, *_UPPER_EDGES])
 ERROR_BINS: Final = len(_ERROR_EDGES) - 1
@@ -376,6 +380,17 @@ def draw_arrivals(
     return np.asarray(np.maximum(rate + error[:, :, None] * scale, 0.0) * step_s)
 
 
+def likely_growth(common: Sequence[float] | Floats) -> float:
+    """Return by what factor more than a group's forecast is likely to arrive, by its errors; at least 1.
+
+    common: :data:`ERROR_BINS` counts, as :class:`Errors` has them; none: 1.
+    """
+    counts = np.asarray(common, dtype=np.float64)
+    if len(counts) != ERROR_BINS:
+        return 1.0
+    return max(1.0 + float(_quantiles(counts, _LIKELY_OF)[_LIKELY]), 1.0)
+
+
 def _quantiles(counts: Floats, number: int) -> Floats:
     """Return equally likely errors; all 0 without any."""
     total = counts.sum()
@@ -439,6 +454,11 @@ class GroupForecast:
         step_s = float(self._horizon_s[0]) / STEPS
         errors = self._errors
         return draw_arrivals(self.rates(), step_s, errors.common[0], errors.own[0], num_scenarios)
+
+    @property
+    def growth(self) -> float:
+        """What :func:`likely_growth` says of the errors so far."""
+        return likely_growth(self._errors.common[0])
 
     @property
     def model(self) -> ForecastModel:

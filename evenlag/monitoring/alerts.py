@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import AlertState, Mode, OnFailure, PlanEvent
 from evenlag.errors import SecretError
+from evenlag.formatting import duration, number
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import ALERTS, DECISIONS, GATE_RESULTS, PLAN_EVENTS, PLANS, RUNS
@@ -35,6 +36,7 @@ from evenlag.publishing.sealing.verified_plans import (
     read_plans,
 )
 from evenlag.quality.checks import failures_by_table, read_results, stopping_failures
+from evenlag.queries.advice import needed_text, read_advice, target_text
 from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class AlertKind(StrEnum):
     PLAN_REJECTED = "PLAN_REJECTED"
     HINT_NOT_FOLLOWED = "HINT_NOT_FOLLOWED"
     HOT_PARTITION = "HOT_PARTITION"
+    TARGET_MISSED = "TARGET_MISSED"
     UNHEALTHY_TABLE = "UNHEALTHY_TABLE"
     EDITED_PLAN = "EDITED_PLAN"
 
@@ -170,6 +173,7 @@ def _find_faults(
     return found | {
         AlertKind.INCOMPLETE_SNAPSHOT: _incomplete(snapshot, settings.quality.min_completeness),
         AlertKind.HOT_PARTITION: _hot(reader, loaded, snapshot),
+        AlertKind.TARGET_MISSED: _target_missed(reader, snapshot),
         AlertKind.HINT_NOT_FOLLOWED: _not_followed(reader, loaded, snapshot),
         AlertKind.INVALID_DATA: _invalid(reader, snapshot, settings.quality.on_failure),
         AlertKind.PLAN_REJECTED: _rejected(reader, loaded, snapshot) if is_decided else None,
@@ -190,6 +194,22 @@ def _incomplete(snapshot: Mapping[str, Any], min_completeness: float) -> dict[st
 def _hot(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> dict[str, str | None]:
     hot = find_hot_partitions(reader, snapshot, partial(_is_published, loaded, snapshot["cluster"]))
     return {group_id: None if each is None else each.message for group_id, each in hot.items()}
+
+
+def _target_missed(reader: LakeReader, snapshot: Mapping[str, Any]) -> dict[str, str | None]:
+    """Groups of every mode that have a target; one whose wait is unknown stays as it is."""
+    found: dict[str, str | None] = {}
+    for group_id, row in read_advice(reader, snapshot["cluster"], snapshot["day"]).items():
+        if row["target_wait_s"] is None or row["is_target_met"]:
+            continue
+        needed = needed_text(row)
+        text = (
+            f"records wait longer than {duration(1_000 * row['target_wait_s'])}: {target_text(row)}. "
+            f"The oldest waits {duration(row['wait_ms'])}; {number(row['num_members'])} members"
+            f"{f', {needed} needed' if needed else ''}"
+        )
+        found[group_id] = text if row["is_target_met"] is False else None
+    return found
 
 
 def _invalid(reader: LakeReader, snapshot: Mapping[str, Any], on_failure: OnFailure) -> dict[str, str] | None:

@@ -108,6 +108,10 @@ def _seconds(value_ms: float | None) -> float | None:
     return None if value_ms is None else value_ms / 1_000
 
 
+def _advice(row: GroupRow, name: str) -> Any:
+    return None if row.advice is None else row.advice[name]
+
+
 _GROUP_METRICS: Final[tuple[Metric[GroupRow], ...]] = (
     Metric(
         "evenlag_group_lag_records",
@@ -172,9 +176,36 @@ _GROUP_METRICS: Final[tuple[Metric[GroupRow], ...]] = (
         lambda row: row.num_stalled,
     ),
     Metric(
+        "evenlag_group_target_wait_seconds",
+        "How long records may wait by the policy; none without a target.",
+        lambda row: _advice(row, "target_wait_s"),
+    ),
+    Metric(
+        "evenlag_group_target_met",
+        "1 if the oldest record is no older than the target, 0 if it is; none if that is not known.",
+        lambda row: _advice(row, "is_target_met"),
+    ),
+    Metric(
+        "evenlag_group_target_met_ratio",
+        "Share of the known time of 24 hours in which the target was met.",
+        lambda row: _advice(row, "met_share"),
+    ),
+    Metric(
+        "evenlag_group_target_missed_timestamp_seconds",
+        "Since when the target is missed; none if it is met.",
+        lambda row: _timestamp(_advice(row, "missed_since")),
+    ),
+    Metric(
         "evenlag_group_needs_attention",
         "1 if the overview marks the group to look at, 0 if not.",
         lambda row: int(row.needs_attention),
+    ),
+)
+_NEEDED: Final[tuple[Metric[GroupRow], ...]] = (
+    Metric(
+        "evenlag_group_members_needed",
+        "Members that the group needs; reason: what binds, rate, hot_partition or partitions.",
+        lambda row: _advice(row, "members_needed"),
     ),
 )
 _CLUSTER_METRICS: Final[tuple[Metric[ClusterRow], ...]] = (
@@ -257,6 +288,12 @@ class _Collector:
         yield from _count_families(self._counts)
         yield from _families(
             _GROUP_METRICS, ("cluster", "group"), groups, lambda row: [row.cluster, printable(row.group_id)]
+        )
+        yield from _families(
+            _NEEDED,
+            ("cluster", "group", "reason"),
+            [row for row in groups if row.advice is not None],
+            lambda row: [row.cluster, printable(row.group_id), str(_advice(row, "reason"))],
         )
 
 

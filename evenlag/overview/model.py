@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import DecisionKind, GroupState, Mode, Outcome
 from evenlag.policy.gates import ROUTINE_GATES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
 # A rise is worth a sign from this share of the lag, and from so many records.
@@ -26,6 +26,7 @@ class Sign(StrEnum):
     GATES = "gates"
     FAILED = "failed"
     HOT = "hot"
+    TARGET = "target"
     STALLED = "stalled"
     UNKNOWN = "unknown"
     GROWING = "growing"
@@ -35,7 +36,16 @@ class Sign(StrEnum):
 
 # Signs that ask a person to look; the others describe.
 ATTENTION: Final = frozenset(
-    {Sign.WAITING, Sign.NOT_FOLLOWED, Sign.GATES, Sign.FAILED, Sign.HOT, Sign.STALLED, Sign.UNKNOWN}
+    {
+        Sign.WAITING,
+        Sign.NOT_FOLLOWED,
+        Sign.GATES,
+        Sign.FAILED,
+        Sign.HOT,
+        Sign.TARGET,
+        Sign.STALLED,
+        Sign.UNKNOWN,
+    }
 )
 
 
@@ -93,6 +103,7 @@ class GroupRow:
     mode: The effective mode; None: not recorded.
     approval_until: Until when a plan waits for approval; None: none waits.
     hot, hot_message: Partition that dominates the lag, and what to do.
+    advice: What `evenlag.queries.advice.read_advice` has of it.
     """
 
     cluster: str
@@ -124,6 +135,7 @@ class GroupRow:
     approval_until: datetime | None = None
     hot: str | None = None
     hot_message: str | None = None
+    advice: Mapping[str, Any] | None = None
 
     @property
     def change_records(self) -> int | None:
@@ -153,6 +165,7 @@ class GroupRow:
             and bool(set(plan.failed_gates) - ROUTINE_GATES),
             Sign.FAILED: self.decision == DecisionKind.FAILED,
             Sign.HOT: self.hot is not None,
+            Sign.TARGET: self.advice is not None and self.advice["missed_since"] is not None,
             Sign.STALLED: self.num_stalled > 0,
             # While it rebalances, the owners of a group are unknown anyway.
             Sign.UNKNOWN: self.num_unknown_partitions > 0

@@ -16,6 +16,7 @@ from evenlag.enums import Mode, Outcome, PlanEvent
 from evenlag.formatting import NOTHING, at_least, bounded, bounded_duration, duration, number, percent
 from evenlag.html.markup import Html, badge, numbers, page, text, when
 from evenlag.overview.model import ATTENTION, Sign
+from evenlag.queries.advice import needed_text, target_text
 from evenlag.report.verdict import compare_shares
 from evenlag.safe_text import printable_lines
 
@@ -45,6 +46,7 @@ SIGN_WORDS: Final = {
     Sign.GATES: "failed gates",
     Sign.FAILED: "planning failed",
     Sign.HOT: "hot partition",
+    Sign.TARGET: "target missed",
     Sign.STALLED: "stalled",
     Sign.UNKNOWN: "lag not known",
     Sign.GROWING: "growing",
@@ -306,9 +308,10 @@ def _value(key: str, row: GroupRow) -> Html:
 
 def _name(row: GroupRow, *, has_clusters: bool) -> Html:
     link = urlencode({"cluster": row.cluster, "group": row.group_id})
+    needed = needed_text(row.advice)
     about = [
         *([text(row.cluster)] if has_clusters else ()),
-        text(_count(row.num_members, "member")),
+        text(_count(row.num_members, "member") + (f", {needed} needed" if needed else "")),
         text(_count(row.num_partitions, "partition")),
     ]
     return Html(
@@ -427,6 +430,8 @@ def _detail(sign: Sign, row: GroupRow) -> Html:
         case Sign.HOT:
             about, name = text(row.hot_message or ""), text(row.hot or "")
             return Html(f' <span title="{about}">{name}</span>')
+        case Sign.TARGET:
+            detail = target_text(row.advice).removeprefix("missed ")
         case Sign.STALLED:
             detail = _count(row.num_stalled, "partition")
         case Sign.UNKNOWN:

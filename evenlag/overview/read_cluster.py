@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import pairwise
 from statistics import median
@@ -26,6 +26,7 @@ from evenlag.lake.tables import (
 from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, hot_in
 from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan
 from evenlag.publishing.approvals import open_requests
+from evenlag.queries.advice import read_advice
 from evenlag.queries.lag import DRAIN_COLUMNS, MEMBER_COLUMNS, drain_times, group_rows, unknown_facts
 from evenlag.queries.plan_rows import last_events
 
@@ -138,7 +139,9 @@ def read_cluster(
         valid_until=now if len(trends) < len(past) else _next_change(stale_from, plans, now),
     )
     decided = _decisions(reader, cluster, newest)
-    return state, tuple(_rows(shown, lag, members, trends, decided, plans))
+    advice = read_advice(reader, cluster, newest["day"])
+    rows = _rows(shown, lag, members, trends, decided, plans)
+    return state, tuple(replace(row, advice=advice.get(row.group_id)) for row in rows)
 
 
 def _next_change(

@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 from evenlag.errors import JobError, PolicyError
 from evenlag.lake.delta_log import table_version
 from evenlag.lake.tables import (
+    ADVICE,
     APPROVAL_REQUESTS,
     DECISIONS,
     GATE_RESULTS,
@@ -70,7 +71,7 @@ _Read = tuple[ClusterState, "tuple[GroupRow, ...]"]
 # What the rows are made of: as long as none of these changes, they stay as they are.
 _TABLES: Final = (
     SNAPSHOTS, LAG, MEMBERS, DECISIONS, PLANS, PLAN_EVENTS, GATE_RESULTS, OUTCOMES, PLAN_EVALUATIONS,
-    APPROVAL_REQUESTS,
+    APPROVAL_REQUESTS, ADVICE,
 )  # fmt: skip
 _COUNTED: Final = (PLAN_EVENTS, OUTCOMES)
 _Versions = tuple[int | None, ...]

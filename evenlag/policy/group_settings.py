@@ -146,6 +146,9 @@ class GroupSettings(GroupMethods, SettingsModel):
     isolation_level: IsolationLevel | None = setting(
         None, "isolation.level of their consumers, which Kafka does not report"
     )
+    target_wait_s: int | None = setting(
+        None, "how long records may wait, for advice and alerts; null: no target", ge=1, le=604_800
+    )
     hint_ttl_s: int = setting(
         900,
         "how long a hint may start a rebalance, and the maximum age of a plan at publishing",

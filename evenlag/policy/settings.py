@@ -82,6 +82,7 @@ RETENTION_DAYS: Final[dict[str, int | None]] = {
     "hourly_rates": 92,
     "forecasts": 30,
     "speeds": 30,
+    "advice": 92,
     "control_actions": 400,
 }
 # A consumer follows no hint with a smaller sequence number than it has seen since it started.

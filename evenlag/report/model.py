@@ -193,6 +193,7 @@ class Report:
     policies, reasons: Rows of `evenlag.queries.comparisons.sum_up`, and why some could not be simulated.
     plans: Rows of `evenlag.queries.plan_rows.plan_rows`, newest first, as of the end of the period.
     num_snapshots_left_out: Snapshots at the beginning of the period that were not read: too many rows.
+    advice: The group's row of ``advice`` of the last snapshot.
     """
 
     cluster: str
@@ -217,6 +218,7 @@ class Report:
     decisions: tuple[DecisionSummary, ...] = ()
     num_by_event: Mapping[str, int] = field(default_factory=dict)
     num_snapshots_left_out: int = 0
+    advice: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from evenlag.formatting import (
 )
 from evenlag.html.charts import Line, coinciding, legend, line, patch, series_variable, shape
 from evenlag.html.markup import Html, badge, details, figure, numbers, page, table, text, when
+from evenlag.queries.advice import needed_text, target_text
 from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
 from evenlag.report.charts import (
     HINT_MARKERS,
@@ -133,6 +134,10 @@ def _headline(report: Report) -> Html:
         *_drain_facts(report.change),
         (f"{report.now.num_members:,} / {report.now.num_partitions:,}", "members / partitions"),
     ]
+    if needed := needed_text(report.advice):
+        facts.append((needed, "members needed, by the forecast and the measured speeds"))
+    if target := target_text(report.advice):
+        facts.append((target, "the target of how long records may wait"))
     num_left, lag_left = now.num_not_subscribed_partitions, now.not_subscribed_lag_records
     if num_left and lag_left != 0:
         noun = "partition" if num_left == 1 else "partitions"

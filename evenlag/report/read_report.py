@@ -21,6 +21,7 @@ from evenlag.lake.run_records import OPEN_PLANS
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import (
+    ADVICE,
     DECISIONS,
     GATE_RESULTS,
     LAG,
@@ -32,6 +33,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
 )
 from evenlag.policy.gates import GATES
+from evenlag.queries.advice import SHOWN_COLUMNS
 from evenlag.queries.comparisons import (
     MEASURED_SHOWN,
     OBSERVED,
@@ -254,6 +256,8 @@ def read_report(
         end=until,
     )
     lag = _lag_of_group(scope, groups)
+    of_group: list[Filter] = [*snapshot_filters(last), ("group_id", "=", group_id)]
+    advice = reader.read(ADVICE, columns=SHOWN_COLUMNS, filters=of_group).to_pylist()
     events = read_group_events(reader, cluster, group_id, since=scope.started_at, until=until)
     plans = _plans(scope, events)
     names = read_names(scope)
@@ -295,6 +299,7 @@ def read_report(
         decisions=decisions,
         num_by_event=Counter(event["event"] for event in events if event["at"] >= scope.since),
         num_snapshots_left_out=num_left_out,
+        advice=advice[0] if advice else None,
     )
 
 

@@ -15,6 +15,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import OPEN_SINCE, keep_policy, record_run
 from evenlag.lake.snapshot_reader import find_marker
 from evenlag.logging_setup import WorkerLog, log_fields, named_logger
+from evenlag.planning.advice_snapshot import advise_snapshot
 from evenlag.planning.forecast_snapshot import forecast_snapshot
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.planning.plan_history import read_history
@@ -52,6 +53,7 @@ def run_observe(
     rows = collected.rows
     with log_fields(snapshot_id=rows.snapshot_id):
         speeds = measure_speeds(rows)
+        advised = advise_snapshot(rows, loaded.policy)
         forecasts = forecast_snapshot(rows, loaded.policy)
         progress("observe: settling outcomes", 0, 1)
         published = read_published(rows.reader, cluster)
@@ -62,7 +64,12 @@ def run_observe(
         checked = try_check_snapshot(rows, settings.quality, run_id, datetime.now(UTC))
         progress("observe: checking the snapshot", 1, 1)
         summary = (
-            collected.summary() | checked | {"outcomes": outcomes, "scored": scored} | forecasts | speeds
+            collected.summary()
+            | checked
+            | {"outcomes": outcomes, "scored": scored}
+            | forecasts
+            | speeds
+            | advised
         )
         recorded = summary | {OPEN_SINCE: find_open_since(rows, published)}
         record_run(lake.paths.root, rows.marker, run_id, CycleStep.OBSERVE, started_at, recorded)

@@ -48,7 +48,7 @@ ALERTS: Final = table(
         "kind",
         "STRING",
         "STALE_SNAPSHOT, INCOMPLETE_SNAPSHOT, INVALID_DATA, PLAN_REJECTED, HINT_NOT_FOLLOWED, "
-        "HOT_PARTITION, UNHEALTHY_TABLE or EDITED_PLAN",
+        "HOT_PARTITION, TARGET_MISSED, UNHEALTHY_TABLE or EDITED_PLAN",
         nullable=False,
     ),
     Column("subject", "STRING", "the group, the table, or the cluster", nullable=False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from evenlag.lake.tables.contract import (
+    CLUSTER_AND_DAY,
     PLAN_COLUMNS,
     SNAPSHOT_COLUMNS,
     TOPIC_PARTITION_COLUMNS,
@@ -250,4 +251,52 @@ PLAN_EVALUATIONS: Final = table(
     *_UNKNOWN_COLUMNS,
     key=("plan_id",),
     writer="direct",
+)
+
+ADVICE: Final = table(
+    "advice",
+    "how many members a group needs so that records wait no longer than its target, after a snapshot",
+    *SNAPSHOT_COLUMNS,
+    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
+    Column("group_id", "STRING", "group.id", nullable=False),
+    Column("end_read_at", "TIMESTAMP", "as in `snapshots`", nullable=False),
+    Column("num_members", "INT", "members that there are", nullable=False),
+    Column("members_needed", "INT", "members that are advised; null: no speed or no lag is known"),
+    Column("reason", "STRING", "what binds: rate, hot_partition or partitions"),
+    Column("is_at_most", "BOOLEAN", "speeds are lower bounds only: fewer members may be sufficient"),
+    Column(
+        "members_now",
+        "INT",
+        "needed by this snapshot alone: fewer are advised when they last; null: unknown, so `members_needed` "
+        "stays as it was",
+    ),
+    Column("fewer_members", "INT", "largest `members_now` since `fewer_since`; null: not fewer"),
+    Column("fewer_since", "TIMESTAMP", "since when fewer than advised have been sufficient"),
+    Column("members_by_rate", "INT", "needed if partitions could be divided at will"),
+    Column("partitions_to_add", "INT", "partitions that would let more members help"),
+    Column(
+        "hot_partitions",
+        "ARRAY<STRUCT<topic: STRING, partition: INT, members: DOUBLE>>",
+        "partitions that no number of members helps: their records, in members that these would need",
+    ),
+    Column("moves", "INT", "partitions that move when the group has `members_now`"),
+    Column("r_score", "DOUBLE", "what arrives at these partitions, in members"),
+    Column("work_per_s", "DOUBLE", "forecast of arrivals, in records of cost 1 per second"),
+    Column("speed_records_per_s", "DOUBLE", "speed of the typical member, as in `speeds`"),
+    Column("confidence", "DOUBLE", "mean of those of the members' speeds, from 0 to 1"),
+    Column("target_wait_s", "INT", "the group's target; null: none"),
+    Column("wait_ms", "BIGINT", "age of the oldest record not processed; null: unknown"),
+    Column("is_target_met", "BOOLEAN", "the oldest record is no older than the target; null: unknown"),
+    Column("missed_since", "TIMESTAMP", "since which snapshot the target is missed; null: it is not"),
+    Column("met_share", "DOUBLE", "share of the known time of the last 24 hours in which the target was met"),
+    Column("most_members", "INT", "most members that were needed in the last 24 hours"),
+    Column(
+        "hours",
+        "ARRAY<STRUCT<hour: TIMESTAMP, members: INT, known_s: DOUBLE, missed_s: DOUBLE>>",
+        "by hour: most members needed, seconds in which it is known whether the target is met, "
+        "and in which it was missed",
+    ),
+    key=("snapshot_id", "group_id"),
+    writer="direct",
+    partition_by=CLUSTER_AND_DAY,
 )

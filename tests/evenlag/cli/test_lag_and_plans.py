@@ -51,6 +51,13 @@ def test_lag_sums_up_the_newest_snapshot_by_group(evenlag: Evenlag, lake: Path) 
             "subscription_problem": None,
             "owner_problem": None,
             "statuses": {"OK": 3, "UNKNOWN": 1},
+            "members_needed": None,
+            "is_at_most": None,
+            "reason": None,
+            "target_wait_s": None,
+            "is_target_met": None,
+            "missed_since": None,
+            "met_share": None,
         }
     ]
 

@@ -1,0 +1,109 @@
+"""Manifests of autoscalers that follow the advice: a KEDA ScaledObject, or a HorizontalPodAutoscaler."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from evenlag.errors import UsageError
+from evenlag.safe_text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+METRIC: Final = "evenlag_group_members_needed"
+_LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_NOT_IN_NAMES: Final = re.compile("[^a-z0-9]+")
+_ABOUT: Final = """\
+# Scales {deployment} to the members that evenlag advises for the group {group}.
+# - evenlag holds its advice: more members at once, fewer when fewer were sufficient for 15 minutes.
+# - The HPA changes nothing within its tolerance of 10 %: from ten members up, one member more or fewer is
+#   not scaled for, two are from 20 up, and so on. Kubernetes 1.33 and newer can set a smaller tolerance.
+# - A metric that is missing or old holds the number of members; nothing is scaled to zero.
+# - More members than partitions, {most}, would have nothing to do.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestOf:
+    """What a manifest is for. most: the number of partitions."""
+
+    cluster: str
+    group: str
+    deployment: str | None
+    prometheus: str
+    most: int
+
+    @property
+    def name(self) -> str:
+        """The Deployment: by the group's name without what Kubernetes does not allow."""
+        by_group = _NOT_IN_NAMES.sub("-", self.group.lower())[:52].strip("-")
+        return self.deployment or by_group or "consumers"
+
+
+def manifest_text(kind: str, about: ManifestOf) -> str:
+    """Return a manifest as YAML."""
+    import yaml
+
+    head = _ABOUT.format(deployment=printable(about.name), group=printable(about.group), most=about.most)
+    return head + str(yaml.safe_dump(_KINDS[kind](about), sort_keys=False, allow_unicode=False))
+
+
+def _keda(about: ManifestOf) -> dict[str, Any]:
+    # A JSON string is a string of PromQL; the reason is a label, too.
+    labels = f"cluster={json.dumps(about.cluster)},group={json.dumps(printable(about.group))}"
+    trigger = {
+        "type": "prometheus",
+        "metricType": "AverageValue",
+        "metadata": {
+            "serverAddress": about.prometheus,
+            "query": f"max({METRIC}{{{labels}}})",
+            "threshold": "1",
+            # Else a query without a result would be 0, and scale down.
+            "ignoreNullValues": "false",
+        },
+    }
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": f"{about.name}-members"},
+        "spec": {
+            "scaleTargetRef": {"name": about.name},
+            "pollingInterval": 30,
+            "minReplicaCount": 1,
+            "maxReplicaCount": about.most,
+            "triggers": [trigger],
+        },
+    }
+
+
+def _hpa(about: ManifestOf) -> dict[str, Any]:
+    labels = {"cluster": about.cluster, "group": printable(about.group)}
+    for value in labels.values():
+        if not _LABEL.fullmatch(value):
+            raise UsageError(
+                f"{value!r} cannot be the value of a label of a HorizontalPodAutoscaler: use --manifest keda"
+            )
+    metric = {
+        "type": "External",
+        "external": {
+            "metric": {"name": METRIC, "selector": {"matchLabels": labels}},
+            "target": {"type": "AverageValue", "averageValue": "1"},
+        },
+    }
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": f"{about.name}-members"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": about.name},
+            "minReplicas": 1,
+            "maxReplicas": about.most,
+            "metrics": [metric],
+        },
+    }
+
+
+_KINDS: Final[dict[str, Callable[[ManifestOf], dict[str, Any]]]] = {"keda": _keda, "hpa": _hpa}
