@@ -27,7 +27,31 @@ def capacities_of(
     is_measured = np.isfinite(speed) & ~is_bound
     if not settings.uses_measured_speeds or not is_measured.any():
         return configured
-    typical = float(np.median(speed[is_measured] / configured[is_measured]))
-    measured = np.where(is_measured, speed / typical, np.fmax(speed / typical, 1.0))
+    typical = _typical(configured, speed, is_measured)
+    return speeds_of(settings, instance_ids, speed, is_bound, 0.0) / typical
+
+
+def speeds_of(
+    settings: GroupSettings,
+    instance_ids: Sequence[str | None],
+    speed: Floats,
+    is_bound: Bools,
+    unknown_total: float,
+) -> Floats:
+    """Return the speed of each member: [M], by the rules of :func:`capacities_of`.
+
+    unknown_total: The sum of typical speeds, where none is measured.
+    """
+    configured = np.array([settings.capacity_of(instance) for instance in instance_ids])
+    is_measured = np.isfinite(speed) & ~is_bound
+    unit = unknown_total / configured.sum()
+    if is_measured.any():
+        unit = _typical(configured, speed, is_measured)
+    typical = unit * configured
     is_configured = np.array([settings.has_capacity(instance) for instance in instance_ids])
-    return np.where(is_configured, configured, measured)
+    measured = np.where(is_measured, speed, np.fmax(typical, speed))
+    return np.where(is_configured, typical, measured)
+
+
+def _typical(configured: Floats, speed: Floats, is_measured: Bools) -> float:
+    return float(np.median(speed[is_measured] / configured[is_measured]))

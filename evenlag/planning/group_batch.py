@@ -133,7 +133,7 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         )
     )
     rate = pc.fill_null(lag["arrival_rate_records_per_s"], np.nan).to_numpy()
-    speed = _numbers(members, "speed_records_per_s", np.nan)
+    speed = numbers(members, "speed_records_per_s", np.nan)
     return GroupBatch(
         group_ids=group_ids,
         num_lag_rows=num_lag_rows,
@@ -145,10 +145,10 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         is_unknown=is_unknown,
         arrival_rate=rate,
         stalled=pc.fill_null(lag["stalled"], False).to_numpy(),
-        cost=_numbers(lag, "cost", 1.0),
+        cost=numbers(lag, "cost", 1.0),
         forecast=_forecast(lag, rate),
         speed=np.where(speed > 0, speed, np.nan),
-        is_bound=_numbers(members, "speed_is_bound", 0.0) > 0,
+        is_bound=numbers(members, "speed_is_bound", 0.0) > 0,
         commit_problem=_problems(lag, group, "commit_problem"),
         owner_problem=_problems(lag, group, "owner_problem", "{topic}-{partition}: "),
         topic_start=topic_start,
@@ -165,8 +165,8 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
     )
 
 
-def _numbers(rows: pa.Table, column: str, unknown: float) -> NDArray[np.float64]:
-    """A column as numbers; rows of earlier versions do not have it."""
+def numbers(rows: pa.Table, column: str, unknown: float) -> NDArray[np.float64]:
+    """Return a column as numbers; rows of earlier versions do not have it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

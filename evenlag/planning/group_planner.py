@@ -189,11 +189,11 @@ def plan_group(
         load = member_load(settings.load, group.lag, rows.arrival_rate)
         capacity = capacities_of(settings, group.instance_ids, rows.speed, rows.is_bound)
         target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
-        if is_measured and (now >= 0).all() and (target != now).any():
-            time = judge(group, expected_work(group, settings, rows.known, facts, times), target)
-    before, after = measure(group, rows.held), measure(group, target)
     gap = count_gap_of(group, settings, target)
     is_required = _is_required(group, settings, now, gap)
+    if settings.load is not Load.TIME and is_measured and not is_required and (target != now).any():
+        time = judge(group, expected_work(group, settings, rows.known, facts, times), target)
+    before, after = measure(group, rows.held), measure(group, target)
     too_small = None if is_required else _too_small(rows, settings, time, capacity, target)
     if too_small:
         time, target, after = None, now, measure(group, now)
@@ -362,7 +362,14 @@ def assign_rows(
     return assignor.target(group, load=load, capacity=capacity, pinned=keep)
 
 
-def time_plan(group: Group, settings: GroupSettings, work: GroupWork, *, keep: NDArray[np.bool_]) -> TimePlan:
+def time_plan(
+    group: Group,
+    settings: GroupSettings,
+    work: GroupWork,
+    *,
+    keep: NDArray[np.bool_],
+    is_united: bool = False,
+) -> TimePlan:
     """Plan a group by time, with the assignor and the limits of its settings."""
     if settings.together:
         united = unite(group, settings.together, group.lag * work.cost)
@@ -370,7 +377,11 @@ def time_plan(group: Group, settings: GroupSettings, work: GroupWork, *, keep: N
         size = int(np.bincount(united.unit).max(initial=1))
         rest = settings.changed(together=(), max_moves=max(settings.max_moves - forced, 0) // size)
         planned = time_plan(
-            united.group, rest, work.united(united.unit, united.group.num_partitions), keep=united.any(keep)
+            united.group,
+            rest,
+            work.united(united.unit, united.group.num_partitions),
+            keep=united.any(keep),
+            is_united=True,
         )
         return replace(planned, target=united.expand(planned.target), kept=united.expand(planned.kept))
 
@@ -384,7 +395,12 @@ def time_plan(group: Group, settings: GroupSettings, work: GroupWork, *, keep: N
             parameters={"effort": 0},
         )
 
-    return plan_by_time(group, work, Limits(settings.max_moves, settings.slack), keep=keep, assign=assign)
+    limits = Limits(settings.max_moves, settings.slack)
+    now = group.live_owner
+    # What evens out counts or places free partitions is planned whatever it saves.
+    if (now >= 0).all() and largest_count_gap(group, now) <= 1 + settings.slack and not is_united:
+        limits = limits._replace(min_saved_record_s=settings.min_saved_record_s, min_gain=settings.min_gain)
+    return plan_by_time(group, work, limits, keep=keep, assign=assign)
 
 
 def _fingerprint(rows: GroupRows) -> str:

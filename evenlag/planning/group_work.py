@@ -9,6 +9,7 @@ import numpy as np
 
 from evenlag.enums import GroupType
 from evenlag.lag.forecast import ERROR_BINS, SCENARIOS, draw_arrivals
+from evenlag.planning.capacities import speeds_of
 
 if TYPE_CHECKING:
     from assignor_core.group import Group
@@ -76,7 +77,6 @@ class GroupWork:
     A record of cost 1 is one unit of work; costs have median 1.
 
     speed: [M] units of work per second of a member that always has records; positive.
-    is_bound: [M], whether a member's speed is only a lower bound.
     cost: [P] units of work per record.
     arrivals: [P, K] records that are expected in each step.
     error: [P, K] standard deviation of the records that arrive until the end of each step, beside what all
@@ -90,7 +90,6 @@ class GroupWork:
     """
 
     speed: Floats
-    is_bound: Bools
     cost: Floats
     arrivals: Floats
     error: Floats
@@ -167,8 +166,9 @@ def expected_work(
     arrivals = rates * step_s
     needed = float(((group.lag + arrivals.sum(axis=1)) * known.cost).sum()) / horizon_s
     work = GroupWork(
-        speed=_speeds(group, settings, known, max(needed, 1.0) / _UNKNOWN_BUSY),
-        is_bound=known.is_bound,
+        speed=speeds_of(
+            settings, group.instance_ids, known.speed, known.is_bound, max(needed, 1.0) / _UNKNOWN_BUSY
+        ),
         cost=known.cost,
         arrivals=arrivals,
         error=np.zeros_like(arrivals),
@@ -186,16 +186,3 @@ def expected_work(
 def next_plan_s(interval_s: float, follow_s: float) -> float:
     """Return when the next plan can be followed: an interval between snapshots, a cycle's time, and that."""
     return 1.5 * interval_s + follow_s
-
-
-def _speeds(group: Group, settings: GroupSettings, known: Measured, total: float) -> Floats:
-    """Speeds: configured ones, else measured, else typical ones, of a given sum if none is measured."""
-    weight = np.array([settings.capacity_of(instance) for instance in group.instance_ids])
-    is_measured = np.isfinite(known.speed) & ~known.is_bound
-    unit = total / weight.sum()
-    if is_measured.any():
-        unit = float(np.median(known.speed[is_measured] / weight[is_measured]))
-    typical = unit * weight
-    is_configured = np.array([settings.has_capacity(instance) for instance in group.instance_ids])
-    at_least = np.fmax(typical, known.speed)
-    return np.where(is_configured, typical, np.where(is_measured, known.speed, at_least))

@@ -86,6 +86,8 @@ class Limits(NamedTuple):
 
     max_moves: int
     count_slack: int
+    min_saved_record_s: float = 0.0
+    min_gain: float = 0.0
 
 
 def plan_by_time(
@@ -100,6 +102,8 @@ def plan_by_time(
 
     keep: [P] rows that stay where they are.
     assign: Returns the assignment for loads [P] with at most so many moves.
+
+    Nothing is searched where even the lower bound of waiting saves less than the limits require.
     """
     model = WaitingModel.of(group, work)
     inflow = model.inflow[0]
@@ -107,11 +111,13 @@ def plan_by_time(
     if (kept < 0).any():
         kept = assign(inflow[:, -1], 0)
     best, least = kept, model.value(kept)
+    saved = (least - model.least_value()) / model.per_record
+    floor = max(limits.min_saved_record_s, limits.min_gain * least / model.per_record)
     # What waits later than the next plan can be followed that plan can save, too, and it will know more.
-    if model.value(kept, work.next_s) > model.least_value(work.next_s):
+    if saved >= floor and model.value(kept, work.next_s) > model.least_value(work.next_s):
         found = {kept.tobytes()}
-        for column in np.searchsorted(model.at_s, np.array(_SHARES) * work.horizon_s).tolist():
-            target = assign(inflow[:, column], limits.max_moves)
+        for load in _distinct(inflow[:, np.searchsorted(model.at_s, np.array(_SHARES) * work.horizon_s)]):
+            target = assign(load, limits.max_moves)
             if target.tobytes() in found:
                 continue
             found.add(target.tobytes())
@@ -132,6 +138,15 @@ def judge(group: Group, work: GroupWork, target: Int32s) -> TimePlan:
     """Return what is expected of another planner's target for a group without free rows."""
     model, kept = WaitingModel.of(group, work), group.live_owner
     return TimePlan(target, kept, model.predict(kept), model.predict(target), model.cost(target))
+
+
+def _distinct(loads: Floats) -> Iterator[Floats]:
+    """Yield columns of loads [P, N], of proportional ones the first: their assignments are equal."""
+    total = loads.sum(axis=0)
+    shares = (loads / np.where(total > 0, total, 1.0)).T
+    for place, share in enumerate(shares):
+        if not any(np.allclose(share, before, rtol=1e-9, atol=0.0) for before in shares[:place]):
+            yield loads[:, place]
 
 
 def _inflow(group: Group, work: GroupWork) -> Floats:

@@ -35,7 +35,7 @@ from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS, SPEEDS
 from evenlag.logging_setup import named_logger
 from evenlag.planning.capacities import capacities_of
 from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
-from evenlag.planning.group_batch import build_batch
+from evenlag.planning.group_batch import build_batch, numbers
 from evenlag.planning.group_planner import build_group, member_keys, together_ids
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.scaled_loads import Measured, scale_measured
@@ -224,8 +224,8 @@ def _measured(batch: GroupBatch, number: int, rows: GroupRows, *, is_timed: bool
     """
     first, last = batch.row_start[number : number + 2].tolist()
     owner = np.where(rows.stalled, -1, rows.held).astype(np.int64)
-    cost = _floats(batch.lag, "cost", 1.0)[first:last] if is_timed else np.ones(last - first)
-    consumed = cost * _floats(batch.lag, "consume_rate_records_per_s", 0.0)[first:last]
+    cost = rows.cost if is_timed else np.ones(last - first)
+    consumed = cost * numbers(batch.lag, "consume_rate_records_per_s", 0.0)[first:last]
     is_owned = owner >= 0
     present = np.bincount(owner[is_owned], consumed[is_owned], minlength=rows.group.num_members)
     return Measured(
@@ -235,16 +235,6 @@ def _measured(batch: GroupBatch, number: int, rows: GroupRows, *, is_timed: bool
         speed=np.fmax(rows.speed, present),
         cost=cost,
     )
-
-
-def _floats(table: pa.Table, column: str, unknown: float) -> NDArray[np.float64]:
-    """A column of numbers; a lake of an earlier version has some not yet."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if column not in table.column_names:
-        return np.full(len(table), unknown)
-    return np.asarray(pc.fill_null(table[column].cast(pa.float64()), unknown).to_numpy())
 
 
 def _racks(batch: GroupBatch, number: int, layout: _Layout, settings: GroupSettings) -> LoadRacks | None:

@@ -48,7 +48,6 @@ def make_work(rates: Floats, speed: Any, **changes: Any) -> GroupWork:
     """Return work of constant costs, whose rates [P, K] are certain."""
     given: dict[str, Any] = {
         "speed": np.asarray(speed, dtype=np.float64),
-        "is_bound": np.zeros(len(speed), dtype=np.bool_),
         "cost": np.ones(len(rates)),
         "arrivals": rates * STEP_S,
         "error": np.zeros_like(rates),
@@ -139,6 +138,24 @@ def test_plans_are_as_good_as_those_of_the_oracle() -> None:
         theirs += horizon.value(horizon.search(owner, owner, chance, max_moves=24, count_slack=24), owner)
         ours += horizon.value(search(group, work, Limits(24, 24)).target, owner)
     assert ours < 1.05 * theirs
+
+
+def test_no_search_where_the_bound_saves_less_than_is_required() -> None:
+    """What is found with a floor is what is found without one, unless that saves less."""
+    chance, searched, made = np.random.default_rng(46), 0, 0
+    for _ in range(40):
+        group, work = draw(chance, unowned_s=3.0, stopped_s=1.0)
+        free = search(group, work, Limits(6, 6))
+        for floor in (Limits(6, 6, min_gain=0.5), Limits(6, 6, min_saved_record_s=5_000.0)):
+            plan = search(group, work, floor)
+            least = max(floor.min_saved_record_s, floor.min_gain * free.stay.record_s)
+            if free.net_record_s >= least:
+                assert plan.target.tolist() == free.target.tolist()
+                made += 1
+            is_searched = plan.target.tolist() == free.target.tolist()
+            assert is_searched or plan.target.tolist() == plan.kept.tolist()
+            searched += is_searched
+    assert 0 < made <= searched < 80
 
 
 def test_limits_hold() -> None:

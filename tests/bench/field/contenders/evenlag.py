@@ -136,7 +136,6 @@ class Evenlag(GroupContender):
         cost, nothing = self.costs.follow, np.zeros((len(self._cost), STEPS))
         work = GroupWork(
             speed=np.array([self.fleet.pods[pod].speed for pod in members]),
-            is_bound=np.zeros(len(members), dtype=np.bool_),
             cost=self._cost,
             arrivals=nothing,
             error=nothing,
