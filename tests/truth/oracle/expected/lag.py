@@ -36,6 +36,11 @@ _PARTITION: Final = (
 )
 
 
+_ADVISED = (
+    "members_needed", "is_at_most", "reason", "target_wait_s", "is_target_met", "missed_since", "met_share",
+)  # fmt: skip
+
+
 def check_lag(session: Session) -> None:
     """Compare the list of groups and each group."""
     rows = session.rows
@@ -43,7 +48,9 @@ def check_lag(session: Session) -> None:
     head = {name: snapshot[name] for name in ("cluster", "snapshot_id", "slot")}
     head["read_at"] = snapshot["end_read_at"]
     groups = group_rows(rows, snapshot["snapshot_id"])
-    session.same(COMMAND, "groups", session.ask(COMMAND), head | {"groups": groups})
+    advice = {row["group_id"]: row for row in rows.where("advice", snapshot_id=snapshot["snapshot_id"])}
+    advised = [row | {name: advice.get(row["group_id"], {}).get(name) for name in _ADVISED} for row in groups]
+    session.same(COMMAND, "groups", session.ask(COMMAND), head | {"groups": advised})
     tables, _ = session.printed(COMMAND)
     if session.checks.has(COMMAND, "a table", tables):
         is_partly_known = any(row["num_unknown_partitions"] for row in groups)
