@@ -279,6 +279,8 @@ def test_signing_keys_change_without_a_restart(scene: Scene) -> None:
     scene.finish()
 
 
+# On a busy machine librdkafka's static members may be fenced while the broker restarts, and stay so.
+@pytest.mark.extended
 def test_it_outlives_a_broker_and_a_topic_and_a_pod(scene: Scene) -> None:
     scene.follow(UNEVEN, count_slack=1)
     members = scene.fleet.members

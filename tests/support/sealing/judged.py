@@ -51,6 +51,11 @@ def alerts(root: Path) -> dict[str, str]:
 
 def changed(value: Any, kind: str) -> Any:
     """Another value of the same type, as near as can be."""
+    if kind.startswith("ARRAY<STRUCT<member_key"):
+        return [*(value or ()), {"member_key": "i:x", "capacity": 7.0}]
+    if value is None and kind.startswith("STRUCT"):
+        name, first = kind.removeprefix("STRUCT<").rstrip(">").split(", ")[0].split(": ")
+        return {name: _OF_NULL[first]}
     if value is None:
         return ["x"] if kind.startswith("ARRAY") else _OF_NULL[kind]
     if isinstance(value, dict):
