@@ -163,6 +163,7 @@ def test_a_run_shows_the_observed_values_and_the_limits_of_each_gate(docs: Path)
         "1 / 1",
         "20 / 20",
         "0.05 / 0.05",
+        "0 / 0",
         "0.05 / 0.1",
         "0 / 0",
         "900 / 900",
