@@ -12,6 +12,7 @@ from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import ADVICE, FORECASTS, LAG, MEMBERS, SNAPSHOTS, SPEEDS
 from evenlag.planning import advice_rows as rows_module
 from evenlag.planning import advice_snapshot as step
+from evenlag.planning import group_steps
 from evenlag.policy.loader import parse_policy
 from tests.support.lakes.snapshots import NOW, TOPIC_IDS, append_rows, arrow, marker
 
@@ -187,5 +188,5 @@ def test_a_fault_costs_the_advice_of_its_group_only(
     monkeypatch.setattr(step, "build_advice", fail)
     assert step.advise_snapshot(lake.write(NOW, [10.0]), lake.policy) == {"advised": 1}
     assert "there is no advice for group late: no advice" in caplog.text
-    monkeypatch.setattr(step, "append_once", lambda *_: 1 / 0)
+    monkeypatch.setattr(group_steps, "append_once", lambda *_: 1 / 0)
     assert step.advise_snapshot(lake.write(NOW + _MINUTE, [10.0]), lake.policy) == {"advised": 0}

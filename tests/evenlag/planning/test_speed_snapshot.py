@@ -13,6 +13,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, SNAPSHOTS, SPEEDS
 from evenlag.lake.upkeep.erasure import Erasure
+from evenlag.planning import group_steps
 from evenlag.planning import speed_snapshot as step
 from tests.support.each import for_each
 from tests.support.lakes.snapshots import NOW, TOPIC_IDS, append_rows, arrow, marker
@@ -305,7 +306,7 @@ def test_a_fault_stays_with_its_group(
 def test_a_fault_costs_neither_the_snapshot_nor_the_step(
     lake: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(step, "append_once", lambda *_: 1 / 0)
+    monkeypatch.setattr(group_steps, "append_once", lambda *_: 1 / 0)
     assert step.measure_speeds(lake.write(NOW, busy(("m-a", 0)), static("a"))) == {"speeds": 0}
     assert "were not measured: division by zero" in caplog.text
 

@@ -1,0 +1,86 @@
+"""Writes the rows of a snapshot's groups, each once, from those after an earlier snapshot."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from evenlag.lake.snapshot_reader import SnapshotReader
+from evenlag.lake.tables import MEMBERS
+from evenlag.lake.writer import append_once
+from evenlag.logging_setup import named_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+
+    import pyarrow as pa
+
+    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.tables import Table
+
+_LOG = named_logger(__name__)
+_HEAD: Final = ("cluster", "day", "snapshot_id", "end_read_at")
+
+
+class GroupStep(NamedTuple):
+    """What writes a table of groups.
+
+    build: Builds the rows of some groups from an earlier snapshot, or from none.
+    oldest: How old an earlier snapshot may be.
+    failure: The message of a group whose rows cannot be built, with its id and the error.
+    """
+
+    table: Table
+    build: Callable[[SnapshotReader | None, list[str]], pa.Table]
+    oldest: timedelta
+    failure: str
+
+
+def write_groups(rows: SnapshotReader, step: GroupStep) -> int:
+    """Write the rows of a snapshot's groups that are missing; return their number.
+
+    The driver has a batch of groups at once, however large the snapshot is.
+    """
+    reader, table = rows.reader, step.table
+    done = reader.read(table, columns=["group_id"], filters=rows.filters)["group_id"].to_pylist()
+    wanted = set(rows.rows(MEMBERS, ["group_id"])["group_id"].unique().to_pylist()) - set(done)
+    before = _previous(rows, step) if wanted else None
+    num_groups = 0
+    for group_ids in rows.group_batches(wanted):
+        for found in _build(step, before, group_ids):
+            # A repeat has the same batches, or the last ones of them.
+            first = hashlib.sha256(found["group_id"][0].as_py().encode()).hexdigest()[:16]
+            key = f"{table.name}/{rows.cluster}/{rows.snapshot_id}/{first}"
+            append_once(reader.paths.root, table, found, key)
+            num_groups += found.num_rows
+    return num_groups
+
+
+def _build(step: GroupStep, before: SnapshotReader | None, group_ids: list[str]) -> Iterator[pa.Table]:
+    """Build the rows of groups, where one of them fails those of the others alone."""
+    try:
+        found = step.build(before, group_ids)
+        if found.num_rows:
+            yield found
+    except Exception as error:  # noqa: BLE001 - the next groups have rows
+        if len(group_ids) > 1:
+            middle = len(group_ids) // 2
+            for half in (group_ids[:middle], group_ids[middle:]):
+                yield from _build(step, before, half)
+            return
+        name = group_ids[0]
+        _LOG.error(step.failure, name, error, extra={"group_id": name}, exc_info=error)
+
+
+def _previous(rows: SnapshotReader, step: GroupStep) -> SnapshotReader | None:
+    """The newest snapshot before this one that has rows of the table."""
+    before = rows.marker["end_read_at"]
+    filters: list[Filter] = [
+        ("cluster", "=", rows.cluster),
+        ("day", ">=", (before - step.oldest).date()),
+        ("end_read_at", "<", before),
+    ]
+    found = rows.reader.read_newest(step.table, "end_read_at", columns=_HEAD, filters=filters)
+    heads: list[dict[str, Any]] = found.slice(0, 1).to_pylist()
+    return SnapshotReader(rows.reader, heads[0]) if heads else None
