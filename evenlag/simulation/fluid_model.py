@@ -95,7 +95,6 @@ def advance(
     ready_s: Floats,
     duration_s: float | Floats,
     owed: Floats | None = None,
-    most: Floats | None = None,
     later: tuple[Floats, Floats] | None = None,
 ) -> Advanced:
     """Advance the model over an interval in which owners are constant.
@@ -110,7 +109,6 @@ def advance(
     ready_s: [N] seconds from the start for which the row pauses.
     duration_s: Seconds, of all or of each server [J].
     owed: [N] records; if given, the time when each row has processed as many is computed.
-    most: [N] records per second that a row can be processed with at most; None: no limit.
     later: [K, N] seconds, ascending by row, and the records per second that arrive from then on; None: the
         arrivals are constant.
 
@@ -121,7 +119,7 @@ def advance(
     backlog and the times are exact.
     """
     nothing, unlimited = np.zeros(len(backlog)), np.full(len(backlog), np.inf)
-    columns = (backlog, nothing, nothing, unlimited, arrival, ready_s, unlimited if most is None else most)
+    columns = (backlog, nothing, nothing, unlimited, arrival, ready_s)
     state = np.stack([column[servers.order] for column in columns])
     due = None if owed is None else owed[servers.order]
     changes = np.stack(later)[:, :, servers.order] if later is not None else np.zeros((2, 0, len(backlog)))
@@ -151,7 +149,7 @@ def _step(
     end_s: Floats,
 ) -> Floats:
     """Advance each server to its next event, and return the seconds until then: [J']."""
-    left, done, area, paid, rate_in, ready, most = state
+    left, done, area, paid, rate_in, ready = state
     now = clock[rows.segment]
     changes_in = np.full(len(now), np.inf)
     for from_s, rate in zip(*changes, strict=True):
@@ -160,7 +158,7 @@ def _step(
         changes_in = np.where(is_later, np.minimum(changes_in, from_s - now), changes_in)
     is_ready = ready <= now + _DUST
     is_behind = left > _DUST
-    demand = np.where(is_ready, np.where(is_behind, most, np.minimum(rate_in, most)), 0.0)
+    demand = np.where(is_ready, np.where(is_behind, np.inf, rate_in), 0.0)
     rate = rows.share(demand, capacity)
     falls_by = rate - rate_in
     until = np.where(is_ready, np.inf, ready - now)
