@@ -65,6 +65,14 @@ class AirflowRest:
 
         path: Below ``/api/v2/``; one that begins with a slash: below the root.
         """
+        try:
+            content = json.loads(self.send(method, path, body) or b"{}")
+        except ValueError as error:
+            raise AirflowRestError(f"no Airflow answers at {self.url}: {error}", str(error)) from error
+        return content if isinstance(content, dict) else {}
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
+        """Send a request, and return the content of the response; see :meth:`request`."""
         if not self.url.startswith(("http://", "https://")):
             raise AirflowRestError(f"{self.url} is no address: give http://HOST:PORT", "no address")
         address = self.url + (path if path.startswith("/") else _API + path)
@@ -75,7 +83,8 @@ class AirflowRest:
         try:
             request = urllib.request.Request(address, data, headers, method=method)  # noqa: S310  # http(s), see above
             with self._opener.open(request, timeout=self._timeout_s) as response:
-                content = json.loads(response.read() or b"{}")
+                found: bytes = response.read()
+                return found
         except urllib.error.HTTPError as error:
             detail = _detail(error)
             raise AirflowRestError(
@@ -83,7 +92,6 @@ class AirflowRest:
             ) from error
         except (OSError, ValueError) as error:
             raise AirflowRestError(f"no Airflow answers at {self.url}: {error}", str(error)) from error
-        return content if isinstance(content, dict) else {}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

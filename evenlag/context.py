@@ -70,8 +70,8 @@ def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeRe
         raise UsageError(f"the lake {root} is a file: name the folder of the tables")
     if not reader.exists(SNAPSHOTS):
         raise NotFoundError(
-            f"the lake {root} has no snapshot yet: run a cycle first (evenlag run --bootstrap-servers "
-            "HOST:PORT), or name another lake with --lake or --config"
+            f"the lake {root} has no snapshot yet: name another one with --lake or --config, run a cycle "
+            "(evenlag run), or read a cluster without a lake: evenlag lag --bootstrap-servers HOST:PORT"
         )
     return reader
 

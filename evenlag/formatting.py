@@ -185,3 +185,17 @@ def exact_of(
 def _unknown(num_unknown: int, num_partitions: int | None) -> str:
     of_all = "" if num_partitions is None else f" of {number(num_partitions)}"
     return f"{number(num_unknown)}{of_all} unknown"
+
+
+def middle_cut(name: str, size: int) -> str:
+    """Cut a name of more than `size` characters in the middle: both ends tell names apart.
+
+    Examples
+    --------
+    >>> middle_cut("payments-eu-west-1-reconciliation", 20), middle_cut("orders", 20)
+    ('payments-e…ciliation', 'orders')
+    """
+    if len(name) <= size:
+        return name
+    end = (size - 1) // 2
+    return f"{name[: size - 1 - end]}…{name[len(name) - end :]}"

@@ -6,8 +6,12 @@ Spark executors use them, so nothing but google-re2 is imported, and only where 
 from __future__ import annotations
 
 import fnmatch
+import re
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def matches_pattern(pattern: str, name: str) -> bool:
@@ -15,6 +19,27 @@ def matches_pattern(pattern: str, name: str) -> bool:
     if is_expression(pattern):
         return compile_expression(pattern[1:-1]).fullmatch(name) is not None
     return fnmatch.fnmatchcase(name, pattern)
+
+
+def covers_pattern(first: str, second: str) -> bool:
+    """Whether the first pattern matches each name that the second matches, as far as the texts show.
+
+    An expression covers itself and names; a glob is compared with the second by what its wildcards may be.
+
+    >>> covers_pattern("pay*", "payments-*"), covers_pattern("pay?", "pay*"), covers_pattern("*-eu", "*-us")
+    (True, False, False)
+    """
+    if first == second or first in ("*", "/.*/"):
+        return True
+    if is_expression(second) or (is_expression(first) and set("*?[") & set(second)):
+        return False
+    return all(matches_pattern(first, name) for name in _examples(second))
+
+
+def _examples(glob: str) -> Iterator[str]:
+    """Names that a glob matches: each `*` as nothing and as unlikely letters, each `?` and set as one."""
+    for letters in ("", "\ue000", "\ue000\ue001\ue000"):
+        yield re.sub(r"\[.[^]]*\]|\?", "\ue002", glob).replace("*", letters)
 
 
 def check_pattern(pattern: str) -> str:

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import CycleStep
+from evenlag.lake.location import LakePaths
 from evenlag.logging_setup import log_fields
 from evenlag.policy.loader import load_policy
 from spark_jobs.runtime.entry_point import Job, JobWork, moment_argument, run_job
@@ -35,6 +36,7 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
     loaded = load_policy(arguments.config)
     cluster, slot, run_id = arguments.cluster, arguments.slot, arguments.run_id
     loaded.cluster_settings(cluster)
+    LakePaths(loaded.policy.lake).make_root()
 
     def run(spark: SparkSession, progress: ReportProgress) -> dict[str, Any]:
         # Not before the JVM starts.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from evenlag.enums import CycleStep
 from evenlag.errors import FencedPublisherError, JobError, PolicyError
 from evenlag.job_events import CycleEnded, JobNotice, JobProgress
+from evenlag.lake.location import LakePaths
 from evenlag.logging_setup import log_fields, named_logger
 from evenlag.policy.loader import find_policy_path, load_policy
 from evenlag.publishing.publish import publish_cycle
@@ -185,6 +186,7 @@ def _prepare(arguments: argparse.Namespace) -> RepeatedWork:
     policy = WatchedPolicy(arguments.config, arguments.cluster)
     if policy.error is not None:
         raise policy.error
+    LakePaths(policy.loaded.policy.lake).make_root()
     app_name = f"evenlag watch {arguments.cluster}"
 
     def run(open_session: OpenSession, events: EventChannel) -> NoReturn:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -26,15 +28,17 @@ from evenlag.cli.layout import (
     filled_table,
     numbers,
 )
-from evenlag.cli.option_types import argument
+from evenlag.cli.option_types import argument, option, pattern, whole
 from evenlag.cli.options import JsonOption, LakeScope, LimitOption, every_option, reset_policy_option
-from evenlag.enums import LagStatus
+from evenlag.enums import LagBound, LagStatus
 from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.formatting import NOTHING, bounded, bounded_duration, did_you_mean, duration, moment, number
+from evenlag.name_patterns import matches_pattern
 from evenlag.queries.advice import needed_text, read_advice, target_text
 from evenlag.queries.lag import (
     CLIENT_COLUMNS,
     MEMBER_COLUMNS,
+    STATE_COLUMNS,
     client_names,
     group_rows,
     left_topics_text,
@@ -44,6 +48,7 @@ from evenlag.queries.lag import (
     unknown_facts_text,
     unmeasured,
 )
+from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -76,6 +81,10 @@ _RATES: Final = (
     numbers("in/s", lambda row: number(row["arrival_rate_records_per_s"], digits=1)),
     numbers("out/s", lambda row: number(row["consume_rate_records_per_s"], digits=1)),
 )
+_OFFSETS: Final = (
+    numbers("committed", lambda row: number(row["committed_offset"])),
+    numbers("end", lambda row: number(row["end_offset"])),
+)
 _DRAINED: Final = (
     numbers("drained in", lambda row: duration(row["drain_time_ms"])),
     Column("note", lambda row: "stalled" if row["stalled"] else ""),
@@ -107,6 +116,61 @@ _ADVISED: Final = (
 )
 
 
+class SortKey(StrEnum):
+    """What groups are sorted by: the largest value first, unknown values last; names in their order."""
+
+    LAG = "lag"
+    BEHIND = "behind"
+    SKEW = "skew"
+    MEMBERS = "members"
+    GROUP = "group"
+
+
+_SORT_COLUMNS: Final = {
+    SortKey.BEHIND: "time_lag_ms",
+    SortKey.SKEW: "lag_skew",
+    SortKey.MEMBERS: "num_members",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupChoice:
+    """Which groups are listed, and in which order."""
+
+    match: Annotated[
+        str | None, option("--match", "PATTERN", "Groups of this name, glob or /regex/ only.", pattern)
+    ] = None
+    min_lag: Annotated[
+        int | None,
+        option(
+            "--min-lag", "N", "Groups with at least so many records of lag, or unknown lag.", whole(0, 2**63)
+        ),
+    ] = None
+    sort: Annotated[SortKey, typer.Option("--sort", help="Order of the groups.")] = SortKey.LAG
+
+    def require_list(self, group: str | None) -> None:
+        """Refuse these options for one group."""
+        if group is not None and self != GroupChoice():
+            raise UsageError("--match, --min-lag and --sort are for the list of groups, not for one GROUP")
+
+    def of(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the chosen rows of groups, which are sorted by lag, in the order that is wanted."""
+        chosen = [row for row in rows if self._is_chosen(row)]
+        if self.sort is SortKey.GROUP:
+            return sorted(chosen, key=lambda row: str(row["group_id"]))
+        if (column := _SORT_COLUMNS.get(self.sort)) is None:
+            return chosen
+        return sorted(chosen, key=lambda row: -inf if row[column] is None else row[column], reverse=True)
+
+    def _is_chosen(self, row: Mapping[str, Any]) -> bool:
+        if self.match is not None and not matches_pattern(self.match, row["group_id"]):
+            return False
+        if self.min_lag is None or (row["lag_records"] or 0) >= self.min_lag:
+            return True
+        is_unknown = row["lag_records"] is None or row["lag_bound"] == LagBound.LOWER
+        return is_unknown and unmeasured(row) is None
+
+
 def lag(
     group: Annotated[str | None, argument("GROUP", "A group, to show its members and partitions.")] = None,
     *,
@@ -120,6 +184,7 @@ def lag(
     ] = False,
     every: Annotated[float | None, every_option("snapshots", _DEFAULT_INTERVAL_S)] = None,
     limit: LimitOption = 40,
+    choice: GroupChoice,
     scope: LakeScope,
     export: ExportOption = None,
     as_json: JsonOption = False,
@@ -130,6 +195,7 @@ def lag(
     That needs neither a lake nor Java, writes nothing and publishes nothing. Without them, it shows the last
     snapshot of the lake.
     """
+    choice.require_list(group)
     if bootstrap_servers is None and not live:
         for name, value in {"--reset-policy": reset_policy, "--watch": watch, "--every": every}.items():
             if value:
@@ -137,7 +203,7 @@ def lag(
                     f"{name} is for a running cluster: name it with --bootstrap-servers HOST:PORT, or give "
                     "--live for the cluster of the policy file"
                 )
-        _show_snapshot(group, limit, scope, export, as_json=as_json)
+        _show_snapshot(group, limit, choice, scope, export, as_json=as_json)
         return
     if scope.lake is not None:
         raise UsageError("--lake is for the last snapshot: leave it out to read the cluster itself")
@@ -150,11 +216,17 @@ def lag(
     found = find_target(bootstrap_servers, scope.config, scope.cluster, reset_policy=reset_policy)
     target = policy_target(found.loaded.policy, found.name, is_named=bootstrap_servers is not None)
     every_s = (every or _DEFAULT_INTERVAL_S) if watch else None
-    show_live_lag(LagRequest(target, group, limit, every_s, as_json, export))
+    show_live_lag(LagRequest(target, group, limit, choice, every_s, as_json, export))
 
 
 def _show_snapshot(
-    group: str | None, limit: int, scope: LakeScope, export: Path | None, *, as_json: bool
+    group: str | None,
+    limit: int,
+    choice: GroupChoice,
+    scope: LakeScope,
+    export: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     from evenlag.lag.speed_rows import with_speeds
     from evenlag.lake.snapshot_reader import snapshot_filters
@@ -166,14 +238,15 @@ def _show_snapshot(
         raise NotFoundError(f"there is no snapshot of {name} yet: run a cycle first (evenlag run)")
     of_snapshot = snapshot_filters(snapshot)
     rows = reader.read(LAG, filters=of_snapshot)
-    columns = [*MEMBER_COLUMNS, *CLIENT_COLUMNS[1:]]
+    columns = [*MEMBER_COLUMNS, *CLIENT_COLUMNS[1:], *STATE_COLUMNS]
     members = reader.read(MEMBERS, columns=columns, filters=of_snapshot)
     head = {key: snapshot[key] for key in ("cluster", "snapshot_id", "slot")}
     # The slot is the scheduled time; the end offsets were read some seconds later.
     head["read_at"] = snapshot["end_read_at"]
     if group is None:
         advice = read_advice(reader, name, snapshot["day"])
-        found = [row | _advised(advice.get(row["group_id"])) for row in group_rows(rows, members)]
+        listed = choice.of(group_rows(rows, members))
+        found = [row | _advised(advice.get(row["group_id"])) for row in listed]
         _export(export, head, found)
         if as_json:
             print_json(head | {"groups": found})
@@ -251,13 +324,32 @@ def _show_group(
         return
     out = console()
     clients = client_names(known.values())
+    state: Mapping[str, Any] = next(iter(known.values()), {})
+    out.print(_facts(total | {name: state.get(name) for name in STATE_COLUMNS}), soft_wrap=True)
     out.print(_member_table(head, total, by_member, known))
     owner = (
         Column("member", lambda row: row["owner_member_id"] or owner_text(row)),
         Column("client", lambda row: clients.get(row["owner_member_id"] or "", "")),
     )
-    optional = ("in/s", "out/s", "drained in", "note", "client", "behind by", "status")
+    optional = ("end", "committed", "in/s", "out/s", "drained in", "note", "client", "behind by", "status")
     out.print(_partition_table(partitions, limit, owner, optional))
+
+
+def _facts(group: Mapping[str, Any]) -> str:
+    """Return what matters first about a group, on one line."""
+    lag = unmeasured(group) or bounded(group["lag_records"], group["lag_bound"])
+    behind = bounded_duration(group["time_lag_ms"], group["time_lag_at_least_ms"])
+    coordinator = group.get("coordinator")
+    facts = {
+        "lag": lag + (f", behind by {behind}" if behind != NOTHING else ""),
+        "state": group["group_state"],
+        "type": group["group_type"],
+        "assignor": group["assignor"],
+        "coordinator": f"broker {coordinator}" if isinstance(coordinator, int) else coordinator,
+        "members": number(group["num_members"]),
+        "partitions": number(group["num_partitions"]),
+    }
+    return printable(", ".join(f"{name} {value}" for name, value in facts.items() if value))
 
 
 def _member_table(
@@ -292,6 +384,7 @@ class LagRequest:
     target: ReadTarget
     group: str | None
     limit: int
+    choice: GroupChoice
     every_s: float | None
     as_json: bool
     export: Path | None
@@ -299,17 +392,20 @@ class LagRequest:
 
 def show_live_lag(request: LagRequest) -> None:
     """Read the cluster and show its lag."""
+    if request.every_s is not None:
+        _watch(request, request.every_s)
+        return
+    with _open_reader(request, window_s=0.0) as reader:
+        _show_once(request, reader)
+
+
+@contextmanager
+def _open_reader(request: LagRequest, window_s: float) -> Iterator[LiveReader]:
     from evenlag.kafka.connection import admin_client
-    from evenlag.live_lag.answer import rate_window_s
     from evenlag.live_lag.snapshot import LiveReader
 
-    window_s = 0.0 if request.every_s is None else rate_window_s(request.every_s)
     with admin_client(request.target.settings, request.target.client) as client:
-        reader = LiveReader(client, request.target, window_s)
-        if request.every_s is None:
-            _show_once(request, reader)
-        else:
-            _watch(request, reader, request.every_s)
+        yield LiveReader(client, request.target, window_s)
 
 
 def _show_once(request: LagRequest, reader: LiveReader) -> None:
@@ -322,12 +418,12 @@ def _show_once(request: LagRequest, reader: LiveReader) -> None:
     console().print(_rendered(request, View(_source(request), request.limit), reader, snapshot))
 
 
-def _watch(request: LagRequest, reader: LiveReader, every_s: float) -> None:
+def _watch(request: LagRequest, every_s: float) -> None:
     """Show snapshots until Ctrl-C. A snapshot that fails is reported, and the next one is taken."""
-    snapshots = _Snapshots(request, reader)
     has_screen = sys.stdout.isatty() and not request.as_json
+    snapshots = _Snapshots(request, every_s)
     try:
-        with _screen() if has_screen else nullcontext(_print_below) as show:
+        with snapshots.connection, _screen() if has_screen else nullcontext(_print_below) as show:
             while True:
                 begun = time.monotonic()
                 show(snapshots.take())
@@ -372,37 +468,44 @@ def _screen() -> Iterator[Callable[[Any], None]]:
 
 
 class _Snapshots:
-    """Takes snapshots one after the other, with the rates between them."""
+    """Takes snapshots one after the other over one connection, with the rates between them."""
 
-    def __init__(self, request: LagRequest, reader: LiveReader) -> None:
-        from evenlag.live_lag.answer import RecentLags
+    def __init__(self, request: LagRequest, every_s: float) -> None:
+        from evenlag.live_lag.answer import RecentLags, rate_window_s
 
+        self.connection = ExitStack()
         self._request = request
-        self._reader = reader
+        self._window_s = rate_window_s(every_s)
+        self._reader: LiveReader | None = None
         self._recent = RecentLags()
         self.count = 0
 
     def take(self) -> Taken:
-        """Read the cluster, and return what to show."""
+        """Read the cluster, and return what to show; an error that does not pass ends the command."""
         from evenlag.kafka.connection import kafka_errors
 
         request = self._request
         try:
             with kafka_errors(request.target.settings):
-                snapshot = self._reader.read(request.group)
+                reader = self._connected()
+                snapshot = reader.read(request.group)
         except JobError as error:
-            # The first snapshot finds mistakes in the call; later on the cluster may be back soon.
-            if not self.count:
+            if not self.count and not error.retriable:
                 raise
             return error
         self.count += 1
         self._recent.add(snapshot)
         if request.as_json:
-            return _answer(request, self._reader, snapshot)
+            return _answer(request, reader, snapshot)
         out, limit = console(), request.limit
         if out.is_terminal:
             limit = min(limit, max(out.height - _FRAME_LINES, _FEWEST_ROWS))
-        return _rendered(request, View(_source(request), limit, self._recent), self._reader, snapshot)
+        return _rendered(request, View(_source(request), limit, self._recent), reader, snapshot)
+
+    def _connected(self) -> LiveReader:
+        if self._reader is None:
+            self._reader = self.connection.enter_context(_open_reader(self._request, self._window_s))
+        return self._reader
 
 
 def _rendered(request: LagRequest, view: View, reader: LiveReader, snapshot: LiveSnapshot) -> RenderableType:
@@ -411,7 +514,7 @@ def _rendered(request: LagRequest, view: View, reader: LiveReader, snapshot: Liv
     if request.group is not None:
         preview = preview_plans(snapshot, [request.group], reader.settings_of)[request.group]
         return group_view(view, snapshot, describe_group(snapshot, request.group, preview), preview)
-    groups = list_groups(snapshot)
+    groups = request.choice.of(list_groups(snapshot))
     previews = preview_plans(snapshot, [row["group_id"] for row in groups[: view.limit]], reader.settings_of)
     return groups_view(view, snapshot, groups, previews)
 
@@ -430,7 +533,7 @@ def _answer(request: LagRequest, reader: LiveReader, snapshot: LiveSnapshot) -> 
     if request.group is not None:
         preview = preview_plans(snapshot, [request.group], reader.settings_of)[request.group]
         return head | describe_group(snapshot, request.group, preview)
-    groups = list_groups(snapshot)
+    groups = request.choice.of(list_groups(snapshot))
     previews = preview_plans(snapshot, [row["group_id"] for row in groups], reader.settings_of)
     return head | {"groups": [row | {"plan": previews[row["group_id"]].as_dict()} for row in groups]}
 
@@ -503,9 +606,10 @@ def group_view(
     owner = [Column("member", lambda row: _owner(row, places))]
     if preview.is_change:
         owner.append(Column(_PLAN, lambda row: places.get(row["planned_owner_member_id"] or "", "")))
-    optional = ("status", "drained in", "in/s", "out/s", "behind by")
+    optional = ("end", "committed", "status", "drained in", "in/s", "out/s", "behind by")
     has_rates = view.recent is not None
     return Group(
+        _facts(group),
         _live_member_table(view, snapshot, group, places),
         _verdict(group, preview),
         _partition_table(group["partitions"], view.limit, owner, optional, has_rates=has_rates),
@@ -518,7 +622,7 @@ def _live_member_table(
     columns = (
         numbers("#", lambda row: places.get(row["member_id"], "")),
         Column("member", lambda row: row["member_id"] or _no_owner_text(group)),
-        Column("client id", lambda row: row["client_id"] or NOTHING),
+        Column("client", lambda row: row["group_instance_id"] or row["client_id"] or NOTHING),
         Column("host", lambda row: (row["client_host"] or NOTHING).removeprefix("/")),
         NUM_PARTITIONS,
         *_unknown_column([group]),
@@ -535,7 +639,7 @@ def _live_member_table(
         title,
         columns,
         group["members"],
-        optional=("host", "partitions with a plan", "client id", "partitions"),
+        optional=("host", "partitions with a plan", "client", "partitions"),
         caption=_caption(_lower_bounds([group]), [group], _problems(snapshot)),
     )
 
@@ -662,6 +766,6 @@ def _partition_table(
     """Return the table of a group's partitions; `owner` are the columns that describe it."""
     status = Column("status", lambda row: status_text(row["status"]))
     rates, drained = (_RATES, _DRAINED) if has_rates else ((), ())
-    columns = (TOPIC, PARTITION, *owner, status, _LAG, *rates, _BEHIND_BY, *drained)
+    columns = (TOPIC, PARTITION, *owner, status, *_OFFSETS, _LAG, *rates, _BEHIND_BY, *drained)
     left_out = _left_out_text(len(partitions), limit, "partitions")
     return filled_table("", columns, partitions[:limit], optional=optional, caption=left_out)

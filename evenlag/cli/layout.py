@@ -1,4 +1,4 @@
-"""Layout of tables: what identifies a row is always complete, whatever the width of the terminal."""
+"""Layout of tables: what identifies a row is complete or cut in the middle, whatever the terminal's width."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from evenlag.formatting import number
+from evenlag.formatting import middle_cut, number
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ SHORT_ID: Final = 12
 KEYS: Final = frozenset({"group", "plan", "member", "topic", "topic id", "partition", "cluster", "table"})
 # A longer word of a text may be broken.
 _MOST_WORD: Final = 24
-# A longer identity is folded: one hostile name must not make the table of all groups unreadable.
-_MOST_KEY: Final = 64
+# Where a table does not fit, longer identities are cut in the middle, and folded where that makes two of them
+# equal: one long name must not make the table of all groups unreadable.
+_MOST_KEY: Final = 48
 # Cells of a column in addition to its text: padding on both sides, and a line.
 _AROUND: Final = 3
 _BETWEEN: Final = "   "
@@ -123,14 +124,24 @@ class Table:
             caption_justify="left",
         )
         chosen = list(places)
+        shown = {place: self._cells(place, is_cut=place in widths) for place in chosen}
         for place in chosen:
             name, width = self.columns[place], widths.get(place)
             heading = name if width is None else "\n".join(wrap(name, width))
             justify: JustifyMethod = "right" if name in self._right else "left"
             made.add_column(Text(heading), justify=justify, overflow="fold", width=width)
-        for cells, style in self._rows:
-            made.add_row(*(cells[place] for place in chosen), style=style)
+        for row, (_, style) in enumerate(self._rows):
+            made.add_row(*(shown[place][row] for place in chosen), style=style)
         return made
+
+    def _cells(self, place: int, *, is_cut: bool) -> list[Text]:
+        """Return the cells of a column; with `is_cut`, long identities without their middle."""
+        cells = [cells[place] for cells, _ in self._rows]
+        if not is_cut or self.columns[place] not in self._keys:
+            return cells
+        cut = [Text(middle_cut(cell.plain, _MOST_KEY), style=cell.style) for cell in cells]
+        names, shown = {cell.plain for cell in cells}, {cell.plain for cell in cut}
+        return cut if len(names) == len(shown) else cells
 
     def _expanded(self, width: int) -> RenderResult:
         """Yield each row as pairs of a heading and a cell, with line ends between pairs; all columns."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path  # Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from evenlag.cli.console import console, print_json
+from evenlag.cli.console import console, print_json, print_line
 from evenlag.cli.layout import Column, filled_table, numbers
 from evenlag.cli.option_types import argument
 from evenlag.cli.option_types import path as path_type
@@ -35,14 +36,16 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Validate a policy file and show its content, without connecting to anything."""
-    from evenlag.policy.loader import find_policy_path, load_policy
+    from evenlag.policy.loader import find_policy_path, load_policy, rules_that_never_apply
 
     loaded = load_policy(path)
     policy = loaded.policy
     if secrets:
         _resolve_secrets(policy)
+    warnings = [f"{unused.message}: {unused.remedy}" for unused in rules_that_never_apply(loaded)]
     if as_json:
-        print_json({"policy_hash": loaded.policy_hash, "policy": policy.model_dump(mode="json")})
+        shown = {"policy_hash": loaded.policy_hash, "policy": policy.model_dump(mode="json")}
+        print_json(shown | {"warnings": warnings})
         return
     out = console()
     out.print(f"{find_policy_path(path)} is valid. Tables are in {policy.lake}.")
@@ -52,6 +55,8 @@ def check(
     title, optional = "Groups: the first matching rule applies", ("clusters", "min gain", "count slack")
     rules = [(rule, rule or policy.group_settings("", "")) for rule in (*policy.groups, None)]
     out.print(filled_table(title, _RULE_COLUMNS, rules, keys=("groups", "mode"), optional=optional))
+    for warning in warnings:
+        print_line(sys.stderr, f"warning: {warning}")
 
 
 # Rows are pairs of a cluster's name and its settings.

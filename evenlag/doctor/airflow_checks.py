@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 _HEARTBEAT_KEY: Final = "task_instance_heartbeat_timeout"
 _HEARTBEAT_DEFAULT_S: Final = 300.0
 _REST_TIMEOUT_S: Final = 5.0
+_PAGE: Final = "/evenlag/overview"
+_PAGE_REMEDY: Final = (
+    "in the API server's environment, set EVENLAG_CONFIG, or with DAG prefixes EVENLAG_REPORT_LAKES; the "
+    "server has to read the lake, too; its log has the reason"
+)
 _NEEDED_PARTS: Final = ("metadatabase", "scheduler", "dag_processor")
 # Before this version, a task that waits for a person is deferred: the triggerer takes the answer.
 _ANSWERS_WITHOUT_TRIGGERER: Final = (3, 3)
@@ -54,6 +59,7 @@ def airflow_checks(
         Check(
             "airflow", "pools", lambda: _by_rest(rest, lambda found: _check_pools(found, policy, dag_prefix))
         ),
+        Check("airflow", "page", lambda: _by_rest(rest, check_page)),
     ]
 
 
@@ -253,6 +259,22 @@ def _by_rest(rest: AirflowRest | None, look: Callable[[AirflowRest], list[Findin
         if error.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             message = f"Airflow wants a login ({error.status}): put a token into {TOKEN_VARIABLE}"
         return failed(message, "start it, or correct --airflow-url")
+
+
+def check_page(rest: AirflowRest) -> list[Finding]:
+    """Check that the entry *evenlag* of Airflow's navigation opens."""
+    try:
+        rest.send("GET", _PAGE)
+    except AirflowRestError as error:
+        if error.is_not_found:
+            message = "Airflow's navigation has no entry evenlag: the API server has no evenlag[airflow]"
+            return warning(message, "install it there and restart the API server, or use evenlag serve")
+        if error.status not in {HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE}:
+            raise
+        # Without a login, this is refused as well.
+        rest.get("dags", limit=1)
+        return failed(f"the page {_PAGE} is answered with {error.status}", _PAGE_REMEDY)
+    return ok(f"{_PAGE} opens")
 
 
 def check_health(rest: AirflowRest, policy: Policy | None) -> list[Finding]:

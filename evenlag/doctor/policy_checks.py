@@ -6,17 +6,13 @@ import stat
 from typing import TYPE_CHECKING
 
 from evenlag.doctor.model import Check, failed, ok, warning
-from evenlag.name_patterns import matches_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from evenlag.doctor.model import Finding
-    from evenlag.policy.group_settings import GroupRule
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.policy.settings import Policy
-
-_ALL = ("*", "/.*/")
 
 
 def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) -> list[Check]:
@@ -63,28 +59,10 @@ def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
 
 
 def check_rules(loaded: LoadedPolicy) -> list[Finding]:
-    """Check that each rule can apply to a group: no earlier rule matches everything that it matches."""
+    """Check that each rule can apply to a group."""
+    from evenlag.policy.loader import rules_that_never_apply
+
     found: list[Finding] = []
-    rules = loaded.policy.groups
-    names = set(loaded.policy.clusters)
-    for number, rule in enumerate(rules):
-        shadow = next((n for n in range(number) if _covers(rules[n], rule, names)), None)
-        if shadow is not None:
-            line = loaded.line_of("groups", number)
-            where = f" (line {line})" if line else ""
-            found += warning(
-                f"rule {number + 1}, {rule.match!r}{where}, never applies: rule {shadow + 1}, "
-                f"{rules[shadow].match!r}, comes first and matches all of it",
-                f"put it before rule {shadow + 1}, or remove it",
-            )
-    return found or ok(f"{len(rules)} rules, each of which can apply")
-
-
-def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:
-    """Whether `first` matches everything that `second` matches, as far as the patterns alone show."""
-    if not set(second.clusters or names) <= set(first.clusters or names):
-        return False
-    if first.match in _ALL or first.match == second.match:
-        return True
-    is_name = not any(letter in second.match for letter in "*?[") and not second.match.startswith("/")
-    return is_name and matches_pattern(first.match, second.match)
+    for each in rules_that_never_apply(loaded):
+        found += warning(each.message, each.remedy)
+    return found or ok(f"{len(loaded.policy.groups)} rules, each of which can apply")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
 
-from evenlag.errors import LakeError, LakeSchemeError
+from evenlag.errors import LakeError, LakeSchemeError, UsageError
 from evenlag.lake_schemes import scheme_problem
 from evenlag.private_files import OWNER_ONLY, applied_umask, lake_umask
 
@@ -70,6 +71,21 @@ class LakePaths:
     def may_have_log(self, name: str) -> bool:
         """Return whether a folder under the root may be a Delta table; exact only on a local lake."""
         return not self.is_local or (self.local_root / name / LOG_FOLDER).is_dir()
+
+    def make_root(self) -> None:
+        """Create the folder of a local lake: a mistake in its name shows before Spark starts."""
+        if not self.is_local:
+            return
+        try:
+            with self.private_files():
+                self.local_root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"the lake {self.root} cannot be created: {error.strerror}; name another folder with --lake, "
+                "EVENLAG_LAKE or the policy's key lake"
+            ) from error
+        if not os.access(self.local_root, os.W_OK | os.X_OK):
+            raise UsageError(f"the lake {self.root} is read-only for this user: name another folder")
 
     def make_log_folder(self, table: Table) -> None:
         """Create the log folder of a local table, as a first write by Spark does.

@@ -175,6 +175,7 @@ def describe_group(snapshot: LiveSnapshot, group_id: str, preview: PlanPreview) 
     for row in partitions:
         row["planned_owner_member_id"] = (preview.owners or {}).get((row["topic"], row["partition"]))
     (head,) = list_groups(only)
+    head["coordinator"] = snapshot.coordinators.get(group_id)
     return head | {"plan": preview.as_dict(), "members": members, "partitions": partitions}
 
 

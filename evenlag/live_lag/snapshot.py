@@ -88,6 +88,7 @@ class LiveSnapshot:
     lag: As :func:`~evenlag.lag.formula.count_lag` returns it, ordered by group, topic and partition.
     problems: What could not be read.
     num_requests: Requests sent, without those for the time lag.
+    coordinators: By group id: the broker's id, or why it is unknown.
     """
 
     kafka_cluster_id: str
@@ -97,6 +98,7 @@ class LiveSnapshot:
     members: pa.Table
     problems: Sequence[Problem]
     num_requests: int
+    coordinators: Mapping[str, int | str] = field(default_factory=dict)
 
     def of_group(self, group_id: str) -> LiveSnapshot:
         """Return the snapshot with the rows of one group, which need not exist."""
@@ -145,6 +147,7 @@ class LiveReader:
             members=found.members,
             problems=found.problems,
             num_requests=found.num_requests,
+            coordinators=inventory.coordinators,
         )
 
     def settings_of(self, group_id: str) -> GroupSettings:

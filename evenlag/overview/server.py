@@ -27,7 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from evenlag.errors import JobError
 from evenlag.logging_setup import named_logger
 from evenlag.overview.metrics import MAX_GROUPS, render_metrics
-from evenlag.overview.views import HEADERS, MAX_HOURS, OverviewView, answer, message_page
+from evenlag.overview.views import HEADERS, MAX_HOURS, OverviewView, answer, message_page, unreadable_policy
 
 if TYPE_CHECKING:
     import asyncio
@@ -80,11 +80,8 @@ def make_app(
     def metrics(_: Request) -> Response:
         try:
             known = list(sources().values())
-        except JobError:
-            _LOG.exception("the policy of the metrics cannot be read")
-            return PlainTextResponse(
-                "The policy cannot be read; the log says why.\n", HTTPStatus.SERVICE_UNAVAILABLE
-            )
+        except JobError as error:
+            return PlainTextResponse(f"{unreadable_policy(error)}\n", HTTPStatus.SERVICE_UNAVAILABLE)
         text = render_metrics(view.read(known), view.count(known), max_groups)
         return Response(text, media_type=METRICS_TYPE)
 

@@ -96,14 +96,29 @@ class ReportSource:
         return f"{self.dag_prefix}lag_rebalance__{self.cluster}"
 
 
+class NoPolicyError(PolicyError):
+    """Raised when neither a policy nor lakes are named; the message quotes nothing."""
+
+
+def unreadable_policy(error: JobError) -> str:
+    """Return what a page says if the clusters are not known: other messages may quote the policy."""
+    _LOG.error("the policy of the pages cannot be read", exc_info=error)
+    return str(error) if isinstance(error, NoPolicyError) else UNREADABLE_POLICY
+
+
 def find_sources(environ: Mapping[str, str] | None = None) -> dict[str, ReportSource]:
     """Return the clusters that have a report by name."""
     environ = os.environ if environ is None else environ
     if text := environ.get(LAKES_VARIABLE, "").strip():
         found = list(_clusters_of(_parse(text)))
     else:
-        from evenlag.policy.loader import load_policy
+        from evenlag.policy.loader import DEFAULT_POLICY_PATH, POLICY_VARIABLE, load_policy
 
+        if not environ.get(POLICY_VARIABLE) and not DEFAULT_POLICY_PATH.exists():
+            raise NoPolicyError(
+                f"This server knows no policy: set {POLICY_VARIABLE}, or with DAG prefixes {LAKES_VARIABLE}, "
+                "in its environment, and restart it."
+            )
         policy = load_policy().policy
         found = [ReportSource("", cluster, policy.lake) for cluster in policy.clusters]
     return {source.name: source for source in sorted(found, key=lambda source: source.name)}
@@ -156,10 +171,9 @@ def answer(
     """
     try:
         found = sources()
-    except JobError:
-        # Whose permission would apply is not known, and the message may quote the policy.
-        _LOG.exception("the policy of the report cannot be read")
-        return HTTPStatus.SERVICE_UNAVAILABLE, message_page(UNREADABLE_POLICY)
+    except JobError as error:
+        # Whose permission would apply is not known.
+        return HTTPStatus.SERVICE_UNAVAILABLE, message_page(unreadable_policy(error))
     try:
         allowed = {name: source for name, source in found.items() if may_read(source.dag_id)}
         if not allowed or (cluster is not None and cluster not in allowed):
@@ -236,10 +250,9 @@ class OverviewView:
         """
         try:
             sources = self._sources()
-        except JobError:
-            # Whose permission would apply is not known, and the message may quote the policy.
-            _LOG.exception("the policy of the overview cannot be read")
-            return Response(HTTPStatus.SERVICE_UNAVAILABLE, message_page(UNREADABLE_POLICY))
+        except JobError as error:
+            # Whose permission would apply is not known.
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, message_page(unreadable_policy(error)))
         allowed = [source for source in sources.values() if may_read(source.dag_id)]
         if not allowed:
             return Response(

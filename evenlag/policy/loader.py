@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from evenlag.errors import PolicyError
+from evenlag.name_patterns import covers_pattern, is_expression
 from evenlag.policy.cluster_settings import HMAC_KEYS, ClusterSettings
 from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS
@@ -434,7 +435,7 @@ def explain_group(loaded: LoadedPolicy, cluster: str, group_id: str) -> Explanat
 def _why_not(rule: GroupRule, cluster: str, group_id: str) -> str:
     if rule.clusters is not None and cluster not in rule.clusters:
         return f"holds on {', '.join(rule.clusters)} only"
-    kind = "expression" if rule.match.startswith("/") and rule.match.endswith("/") else "pattern"
+    kind = "expression" if is_expression(rule.match) else "pattern"
     return f"{group_id} does not fit the {kind}"
 
 
@@ -477,3 +478,35 @@ def _leaves(settings: GroupSettings) -> list[tuple[tuple[str, ...], Any]]:
         else:
             leaves.append(((name,), plain[name]))
     return leaves
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedRule:
+    """A rule that never applies, as an earlier one matches all that it matches."""
+
+    message: str
+    remedy: str
+
+
+def rules_that_never_apply(loaded: LoadedPolicy) -> list[UnusedRule]:
+    """Return the rules whose groups an earlier rule matches on all of their clusters."""
+    rules, names = loaded.policy.groups, set(loaded.policy.clusters)
+    found = []
+    for number, rule in enumerate(rules):
+        covering = next((n for n in range(number) if _covers(rules[n], rule, names)), None)
+        if covering is None:
+            continue
+        line = loaded.line_of("groups", number)
+        where = f" (line {line})" if line else ""
+        message = (
+            f"rule {number + 1}, {rule.match!r}{where}, never applies: rule {covering + 1}, "
+            f"{rules[covering].match!r}, comes first and matches all of it"
+        )
+        found.append(UnusedRule(message, f"put it before rule {covering + 1}, or remove it"))
+    return found
+
+
+def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:
+    if not set(second.clusters or names) <= set(first.clusters or names):
+        return False
+    return covers_pattern(first.match, second.match)

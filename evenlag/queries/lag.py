@@ -41,6 +41,8 @@ _PARTITION_COLUMNS: Final = (
     "end_offset", "arrival_rate_records_per_s", "consume_rate_records_per_s", "time_lag_ms",
     "time_lag_at_least_ms", "drain_time_ms", "stalled", *_FACTS,
 )  # fmt: skip
+STATE_COLUMNS: Final = ("group_state", "group_type", "assignor")
+"""Columns of ``members`` that are the group's."""
 CLIENT_COLUMNS: Final = ("member_id", "group_instance_id", "client_id")
 
 

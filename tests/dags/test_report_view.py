@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.airflow_rest import AirflowRest
+from evenlag.doctor.airflow_checks import check_page
+from evenlag.doctor.model import Verdict
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG
 from tests.support.waiting import wait_until
@@ -78,6 +81,8 @@ def test_the_overview_is_for_who_is_logged_in(
 ) -> None:
     url = f"{airflow.url}/evenlag/overview"
     check_strangers_see_nothing(url, live_group.group_id)
+    [found] = check_page(AirflowRest(airflow.url, token_of(airflow)))
+    assert found.verdict is Verdict.OK
     status, text, headers = fetch(url, token_of(airflow))
     assert status == 200, text
     assert f">{live_group.group_id}</a>" in text

@@ -1,10 +1,12 @@
-"""What the captions of lag say of rows that a limit leaves out."""
+"""Which groups `evenlag lag` lists, in which order, and what captions say of rows that a limit leaves out."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from evenlag.cli.lag import left_out_groups_text
+import pytest
+
+from evenlag.cli.lag import GroupChoice, SortKey, left_out_groups_text
 
 
 def group(name: str, lag: int | None, num_unknown: int = 0) -> dict[str, Any]:
@@ -32,3 +34,34 @@ def test_many_groups_of_unknown_lag_are_counted() -> None:
         left_out_groups_text(groups, 1)
         == "7 more groups: --limit 8; of unknown lag: g0, g1, g2, g3, g4 and 2 more"
     )
+
+
+# Sorted by lag, as the queries return them.
+LISTED: list[dict[str, Any]] = [
+    {"group_id": "pay-b", "lag_records": 90, "lag_bound": None, "time_lag_ms": 5, "lag_skew": 1.0},
+    {"group_id": "pay-a", "lag_records": 40, "lag_bound": "LOWER", "time_lag_ms": None, "lag_skew": 3.0},
+    {"group_id": "audit", "lag_records": 40, "lag_bound": None, "time_lag_ms": 9, "lag_skew": 2.0},
+    {"group_id": "new", "lag_records": None, "lag_bound": None, "time_lag_ms": None, "lag_skew": None},
+    {"group_id": "share", "lag_records": None, "lag_bound": None, "time_lag_ms": None, "lag_skew": None},
+]
+REASONS = {"new": "the coordinator does not answer", "share": "not a consumer group: share"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        (GroupChoice(), "pay-b pay-a audit new share"),
+        (GroupChoice(match="pay-*"), "pay-b pay-a"),
+        (GroupChoice(match="/.*a.*/", sort=SortKey.GROUP), "audit pay-a pay-b share"),
+        # A lower bound of 40 may be 50, and an unknown lag anything; a share group has none.
+        (GroupChoice(min_lag=50), "pay-b pay-a new"),
+        (GroupChoice(sort=SortKey.BEHIND), "audit pay-b pay-a new share"),
+        (GroupChoice(sort=SortKey.SKEW), "pay-a audit pay-b new share"),
+    ],
+)
+def test_groups_are_chosen_and_sorted(choice: GroupChoice, names: str) -> None:
+    rows = [
+        row | {"commit_problem": None, "subscription_problem": REASONS.get(str(row["group_id"]))}
+        for row in LISTED
+    ]
+    assert " ".join(row["group_id"] for row in choice.of(rows)) == names

@@ -75,6 +75,23 @@ def test_lag_is_shown_to_people_with_units_and_statuses(evenlag: Evenlag, lake: 
     assert "UNKNOWN" in shown
     assert "8 s" in shown
     assert "2026-11-21 13:05:00Z" in shown
+    (facts,) = [line for line in shown.splitlines() if line.startswith("lag ")]
+    assert facts.startswith("lag ≥ 1,310, behind by ≥ 8 s, ")
+    assert facts.endswith("members 2, partitions 4")
+    assert {"committed", "end"} <= set(shown.split())
+
+
+def test_options_of_the_list_choose_groups(evenlag: Evenlag, lake: Path) -> None:
+    def listed(*options: str) -> list[str]:
+        content = json.loads(evenlag("lag", "--lake", lake, "--json", *options).stdout)
+        return [row["group_id"] for row in content["groups"]]
+
+    assert listed("--match", "pay*", "--min-lag", "1310", "--sort", "behind") == ["payments"]
+    # The lag is a lower bound.
+    assert listed("--min-lag", "999999") == ["payments"]
+    assert listed("--match", "orders") == []
+    refused = evenlag("lag", "payments", "--match", "pay*", "--lake", lake)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
 
 
 def test_lag_of_a_group_shows_how_fast_its_members_are(evenlag: Evenlag, lake: Path, tmp_path: Path) -> None:

@@ -90,14 +90,29 @@ def test_words_of_a_text_are_not_broken() -> None:
         assert any(word in line for line in lines)
 
 
-def test_one_very_long_name_is_folded_and_the_other_rows_stay_readable() -> None:
+@pytest.mark.parametrize(
+    ("names", "is_cut"),
+    [
+        (["a" * 100 + "x" * 149], True),
+        (["a" * 100 + "x" * 149, "a" * 101 + "x" * 148], False),
+        (["a" * 249, "a" * 249], True),
+    ],
+)
+def test_a_very_long_name_is_cut_in_the_middle_unless_names_become_equal(
+    names: list[str], is_cut: bool
+) -> None:
     made = Table("Lag", ("group", "lag", "why"), right=("lag",))
     made.add_row("orders", "12", "")
-    made.add_row("x" * 249, "34", "")
+    for name in names:
+        made.add_row(name, "34", "")
     lines = printed(made, 100)
     assert max(map(cell_len, lines)) <= 100
     assert any("orders" in line and "12" in line for line in lines)
-    assert sum(line.count("x") for line in lines) == 249
+    num_letters = sum(line.count("a") + line.count("x") for line in lines)
+    assert ("…" in "".join(lines)) is is_cut
+    assert num_letters == (47 if is_cut else 249) * len(names) + "Lag".count("a") + "lag".count("a")
+    with wide_tables():
+        assert all(name in "\n".join(printed(made, 100)) for name in names)
 
 
 def test_names_are_literal_and_colours_of_a_status_stay() -> None:

@@ -41,6 +41,16 @@ def test_a_valid_policy_is_shown_as_it_was_understood(evenlag: Evenlag, tmp_path
     assert content["policy"]["groups"][0]["max_moves"] == 12
 
 
+def test_a_rule_that_never_applies_is_a_warning(evenlag: Evenlag, tmp_path: Path) -> None:
+    rules = POLICY + "  - match: payments-eu-*\n  - match: orders\n"
+    (tmp_path / "evenlag.yaml").write_text(rules, encoding="utf-8")
+    answer = evenlag("policy", "check")
+    assert answer.exit_code == 0
+    (line,) = answer.stderr.splitlines()
+    assert line.startswith("warning: rule 2, 'payments-eu-*' (line 10), never applies: rule 1, 'payments-*'")
+    assert len(json.loads(evenlag("policy", "check", "--json").stdout)["warnings"]) == 1
+
+
 def test_a_mistake_in_the_policy_is_told_with_its_line(evenlag: Evenlag, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICY.replace("max_moves", "max_move"), encoding="utf-8")
     answer = evenlag("policy", "check", "p.yaml")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.airflow_rest import AirflowRest
+from evenlag.airflow_rest import AirflowRest, AirflowRestError
 from evenlag.bundle import dag_texts
 from evenlag.doctor.airflow_checks import (
     airflow_checks,
@@ -132,6 +132,33 @@ def test_a_policy_that_asks_needs_the_triggerer_of_an_older_airflow(
     if verdict == "failed":
         assert found.message.endswith("no answer to a request for approval arrives")
         assert found.remedy.endswith("airflow triggerer")
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "expected"),
+    [
+        (None, "ok", "/evenlag/overview opens"),
+        (404, "warning", "the API server has no evenlag[airflow]"),
+        (503, "failed", "EVENLAG_CONFIG"),
+        (403, "failed", "with DAG prefixes EVENLAG_REPORT_LAKES"),
+        (401, "failed", "EVENLAG_AIRFLOW_TOKEN"),
+    ],
+)
+def test_the_entry_of_the_navigation_has_to_open(
+    status: int | None, verdict: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(_: AirflowRest, method: str, path: str) -> bytes:
+        assert (method, path) == ("GET", "/evenlag/overview")
+        if status is not None:
+            raise AirflowRestError("refused", "the reason", status)
+        return b"<html>"
+
+    monkeypatch.setattr(AirflowRest, "send", send)
+    monkeypatch.setattr(AirflowRest, "get", lambda _, path, **query: {"dags": [], "path": path, **query})
+    checks = {check.full_name: check for check in airflow_checks(None, "http://127.0.0.1:1", {})}
+    [found] = checks["airflow.page"].look()
+    assert found.verdict.value == verdict
+    assert expected in f"{found.message} {found.remedy}"
 
 
 def test_an_airflow_that_is_not_there_fails_what_asks_it() -> None:

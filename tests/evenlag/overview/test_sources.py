@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.errors import JobError
-from evenlag.overview.views import LAKES_VARIABLE, ReportSource, find_sources
+from evenlag.overview.views import LAKES_VARIABLE, OverviewView, ReportSource, answer, find_sources
 from tests.truth.recorded_lakes import extract
 
 if TYPE_CHECKING:
@@ -31,3 +31,20 @@ def test_each_lake_s_clusters_bear_the_prefix_of_its_dags(tmp_path: Path) -> Non
 def test_a_value_that_names_no_lakes_is_refused_with_an_example(value: str) -> None:
     with pytest.raises(JobError, match=r'EVENLAG_REPORT_LAKES is no JSON object .*"team_b_": "/srv/lake"'):
         find_sources({LAKES_VARIABLE: value})
+
+
+def test_a_server_without_a_policy_names_the_setting_and_quotes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EVENLAG_CONFIG", raising=False)
+    monkeypatch.delenv(LAKES_VARIABLE, raising=False)
+    overview = OverviewView().answer(lambda _: True, {})
+    for status, page in (answer(lambda _: True, None, None, 24), (overview.status, overview.body)):
+        assert status == 503
+        assert "set EVENLAG_CONFIG, or with DAG prefixes EVENLAG_REPORT_LAKES" in page
+    (tmp_path / "evenlag.yaml").write_text("lake: {secret-name: 1}\n", encoding="utf-8")
+    status, page = answer(lambda _: True, None, None, 24)
+    assert status == 503
+    assert "secret-name" not in page
+    assert "The policy cannot be read" in page
