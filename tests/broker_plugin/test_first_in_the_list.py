@@ -26,7 +26,7 @@ from evenlag.policy.loader import parse_policy
 from evenlag.publishing.rebalance_trigger.await_target import ask_coordinator
 from tests.broker_plugin.test_in_a_broker import ASK_AGAIN_S, OTHER_PLAN, PLAN, make_scene
 from tests.broker_plugin.test_in_a_broker import Scene as BrokerScene
-from tests.support.broker_plugin.fleet import DEFAULT_MEMBER
+from tests.support.broker_plugin.fleet import DEFAULT_MEMBER, described_group
 from tests.support.broker_plugin.node import HINTS, MASTER, PLUGIN_FIRST, start_node
 from tests.support.broker_plugin.problems import Consumer, Scene
 from tests.support.consumer.following import draw_placement
@@ -67,11 +67,8 @@ def move_coordinator(cluster: Cluster, group_id: str, node_id: int) -> None:
 
 def assignor(scene: BrokerScene) -> str:
     """Return the assignor that the coordinator reports for the group."""
-    from confluent_kafka.admin import AdminClient
-
-    group_id = scene.cluster.group_id
-    admin = AdminClient({"bootstrap.servers": scene.cluster.bootstrap_servers})
-    return str(admin.describe_consumer_groups([group_id])[group_id].result(timeout=60).partition_assignor)
+    cluster = scene.cluster
+    return str(described_group(cluster.bootstrap_servers, cluster.group_id).partition_assignor)
 
 
 def doctor_finds(cluster: Cluster, folder: Path) -> list[str]:
@@ -141,10 +138,7 @@ class Views:
 
     def payload(self, wanted: Owners) -> bytes:
         """Return a hint's payload for the group's members of now."""
-        from confluent_kafka.admin import AdminClient
-
-        admin = AdminClient({"bootstrap.servers": self.nodes.bootstrap_servers})
-        group = admin.describe_consumer_groups([self.group_id])[self.group_id].result(timeout=60)
+        group = described_group(self.nodes.bootstrap_servers, self.group_id)
         keys = {f"i:{member.group_instance_id}": member.member_id for member in group.members}
         topics = {self._topic_id: self.workload.num_partitions}
         return HintPayload(

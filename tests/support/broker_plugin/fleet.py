@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.processes import kill_process, start_process, stop_process
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,29 @@ PYTHON_MEMBER = (*_MEMBER, "--requested")
 """A consumer of confluent-kafka that requests evenlag's assignor."""
 DEFAULT_MEMBER = (*_MEMBER, "--default-assignor")
 """One that requests no assignor."""
+
+
+def described_group(bootstrap_servers: str, group_id: str) -> Any:
+    """Return a group as librdkafka's admin client describes it, once its coordinator has loaded it."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    while_it_moves = {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+
+    def group() -> Any:
+        try:
+            return admin.describe_consumer_groups([group_id])[group_id].result(timeout=60)
+        except KafkaException as error:
+            if error.args[0].code() not in while_it_moves:
+                raise
+            return None
+
+    return wait_until(group, what=f"no coordinator has loaded {group_id}")
 
 
 class Fleet:
@@ -65,11 +89,7 @@ class Fleet:
 
     def members(self) -> dict[str, str]:
         """Return the member ids by instance, as the coordinator knows them."""
-        from confluent_kafka.admin import AdminClient
-
-        group_id = self.cluster.group_id
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
-        group = admin.describe_consumer_groups([group_id])[group_id].result(timeout=60)
+        group = described_group(self.cluster.bootstrap_servers, self.cluster.group_id)
         return {member.group_instance_id: member.member_id for member in group.members}
 
     def _lines(self, instance: str, *kinds: str) -> list[tuple[str, Any, int]]:
