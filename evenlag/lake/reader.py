@@ -108,7 +108,8 @@ class LakeReader:
         filters
             (column, operator, value) with the operators ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``,
             ``in``. A row must match all of them; null matches none. Filter by ``cluster`` and ``day`` if
-            they are known: they prune files, by the partition or by the files' statistics.
+            they are known: they prune files, by the partition or by the files' statistics. ``!=`` on a
+            DOUBLE may leave out NaN, which Parquet's statistics do not cover.
         written_since
             Read only files that were written then or later; compaction writes rows again.
 

@@ -12,6 +12,7 @@ from evenlag.lake.tables.month_partitions import partition_of
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.writer import append_once
 from spark_jobs.runtime.sql_text import part_condition
+from tests.support.lakes.snapshots import arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,22 +62,23 @@ def rows_of_file(start: int, cluster: str, day: date, names: tuple[str | None, .
     return made
 
 
-def rows_by_file() -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of each file."""
+def rows_by_commit() -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of each commit: a file for each cluster."""
     number = 0
     for day in DAYS:
-        for cluster in CLUSTERS:
-            for names in NAMES:
-                rows = rows_of_file(number, cluster, day, names)
-                yield rows
-                number += len(rows)
+        for names in NAMES:
+            rows = []
+            for cluster in CLUSTERS:
+                rows += rows_of_file(number, cluster, day, names)
+                number += len(names)
+            yield [dict(zip(ODD.column_names, row, strict=True)) for row in rows]
 
 
 def write_odd_table_directly(root: str, table: Table) -> None:
     """Write it by deltalake as below."""
     table = replace(table, writer="direct")
-    for rows in rows_by_file():
-        append_once(root, table, [dict(zip(ODD.column_names, row, strict=True)) for row in rows], None)
+    for rows in rows_by_commit():
+        append_once(root, table, rows, None)
     upkeep = DirectUpkeep(root, table)
     upkeep.compact("c", DAYS, 1024**2)
     upkeep.vacuum(7)
@@ -84,12 +86,7 @@ def write_odd_table_directly(root: str, table: Table) -> None:
 
 def write_odd_table(lake: Lake, table: Table = ODD) -> None:
     """Write it in many commits, so that the log has a checkpoint, and compact a partition of one cluster."""
-    from pyspark.sql import functions as sf
-
-    for rows in rows_by_file():
-        # A moment goes to Spark as microseconds: a datetime would go by this machine's time zone.
-        plain = [(*row[:5], round(row[5].timestamp() * 1_000_000), *row[6:]) for row in rows]
-        frame = lake.spark.createDataFrame(plain, ODD.ddl.replace("TIMESTAMP", "BIGINT"))
-        lake.append(table, frame.withColumn("at", sf.timestamp_micros("at")))
+    for rows in rows_by_commit():
+        lake.append(table, arrow(ODD, rows))
     part = part_condition(table, "c", partition_of(table, DAYS[0]))
     lake.spark.sql(f"OPTIMIZE {lake.sql_name(table)} WHERE {part}")
