@@ -78,6 +78,7 @@ def test_nothing_of_openlineage_is_loaded_before_it_is_asked_for(dag_bag: DagBag
     assert answer.stdout.strip() == "[]", answer.stderr
 
 
+@pytest.mark.extended
 @pytest.mark.airflow
 @pytest.mark.timeout(900)  # half a minute, and several on a machine that has other work
 @pytest.mark.parametrize("way", ["spark connect", pytest.param("spark-submit", marks=pytest.mark.soak)])

@@ -196,6 +196,7 @@ def run_in(root: Path, works: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.extended
 @pytest.mark.jvm
 def test_whole_cycles_run_with_all_examples(
     broker: Broker, unique: Callable[[str], str], tmp_path: Path

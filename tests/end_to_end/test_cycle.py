@@ -299,6 +299,7 @@ def test_killed_after_each_table_a_repeat_puts_the_slot_right(setting: Setting, 
     assert set(decisions) <= {"PROPOSED", "APPROVED", "REJECTED"}
 
 
+@pytest.mark.extended
 def test_killed_between_hint_and_event_the_repeat_tells_of_the_same_hint(
     setting: Setting, spark: SparkSession
 ) -> None:

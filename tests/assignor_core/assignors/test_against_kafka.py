@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CLASS_PATH, REASON = class_path_or_reason()
 pytestmark = pytest.mark.skipif(not CLASS_PATH, reason=REASON or "-")
-NUM_GROUPS = 1_000
+NUM_GROUPS = 400
 
 
 @pytest.fixture(scope="module")

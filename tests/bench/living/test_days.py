@@ -27,6 +27,7 @@ def quick_report() -> dict[str, Any]:
     return ways
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("measure", ["by_mean", "by_least_possible", "by_least_possible_after_a_change"])
 @pytest.mark.parametrize("kind", ["mean", "p95"])
 def test_an_oracle_is_best_and_living_hints_beat_cooperative_sticky(measure: str, kind: str) -> None:
@@ -34,6 +35,7 @@ def test_an_oracle_is_best_and_living_hints_beat_cooperative_sticky(measure: str
     assert goal <= living * 1.01 < base
 
 
+@pytest.mark.extended
 def test_living_hints_go_most_of_the_way_to_the_oracle() -> None:
     assert quick_report()[TARGET]["share_of_the_way"]["by_least_possible"]["mean"] >= 0.8
 

@@ -324,6 +324,7 @@ def test_no_call_ends_in_a_traceback(path: tuple[str, ...], folder: Path, hostil
     _fuzz(path, folder, hostile_lake, _FEW)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
 @pytest.mark.usefixtures("folder")
 def test_no_extreme_of_a_number_or_moment_ends_in_a_traceback(

@@ -23,7 +23,7 @@ from tests.support.overview.rows import HIDDEN, NOW, groups_of_each_kind, overvi
 from tests.truth.oracle.expected.figures import open_requests
 from tests.truth.oracle.expected.lag import group_rows
 from tests.truth.oracle.lake_rows import LakeRows
-from tests.truth.recorded_lakes import RecordedLake, extract, names
+from tests.truth.recorded_lakes import RecordedLake, each_lake, extract
 
 if TYPE_CHECKING:
     from tests.evenlag.overview.conftest import Site
@@ -46,7 +46,7 @@ def parse(text: str) -> Samples:
     return found
 
 
-@pytest.fixture(scope="module", params=names())
+@pytest.fixture(scope="module", params=each_lake())
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RecordedLake:
     return extract(request.param, tmp_path_factory.mktemp(request.param))
 

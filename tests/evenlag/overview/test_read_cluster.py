@@ -14,7 +14,7 @@ from evenlag.overview.read_cluster import NUM_POINTS, LagHistory, read_cluster
 from tests.truth.oracle.expected.figures import hot_partitions, open_requests
 from tests.truth.oracle.expected.lag import group_rows
 from tests.truth.oracle.lake_rows import LakeRows, counted
-from tests.truth.recorded_lakes import RecordedLake, extract, names
+from tests.truth.recorded_lakes import RecordedLake, each_lake, extract
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from evenlag.overview.model import ClusterState, GroupRow
 
 
-@pytest.fixture(scope="module", params=names())
+@pytest.fixture(scope="module", params=each_lake())
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RecordedLake:
     return extract(request.param, tmp_path_factory.mktemp(request.param))
 

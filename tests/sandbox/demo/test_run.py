@@ -153,6 +153,7 @@ def test_a_folder_that_no_demo_made_is_left_alone(tmp_path: Path, capsys: pytest
     assert (tmp_path / "thesis.txt").exists()
 
 
+@pytest.mark.extended
 @pytest.mark.airflow
 @pytest.mark.broker
 # Both signals end the demo in the same way; each starts a broker and an Airflow.

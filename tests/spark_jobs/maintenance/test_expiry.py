@@ -113,6 +113,7 @@ def answers(root: str) -> dict[str, Any]:
     return found | {"rests_on": period.rests_on()}
 
 
+@pytest.mark.extended
 def test_the_audit_says_the_same_after_the_clients_names_are_removed(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ COMMENTED = POLICY + "# one comment more\n"
 LOSER = "20260301T120000000Z-00000009"
 
 
+@pytest.mark.extended
 def test_of_two_attempts_at_a_slot_the_first_marker_counts_and_the_other_s_lag_is_not_read(
     lake: Lake,
 ) -> None:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("key")]
 
 AUTO = [f"auto-{number:02}" for number in range(64)]
-ASKED = [f"asked-{number:02}" for number in range(9)]
+ASKED = [f"asked-{number:02}" for number in range(17)]
 # Nobody has answered yet.
 WAITING = "asked-later"
 # The first of each mode stays as it is: what refuses the others must not refuse all.

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("key")]
 
-AUTO = [f"auto-{number:02}" for number in range(40)]
-ASKED = [f"asked-{number:02}" for number in range(12)]
+AUTO = [f"auto-{number:02}" for number in range(14)]
+ASKED = [f"asked-{number:02}" for number in range(9)]
 WAITING = [f"asked-later-{number}" for number in range(5)]
 # Nobody forges them.
 CONTROLS = {AUTO[0], ASKED[0], WAITING[0]}
@@ -322,7 +322,7 @@ _PROGRESS = 500
 APPROVED_EVENTS = ["PROPOSED", "APPROVED"]
 
 
-@pytest.mark.parametrize("most", [30, pytest.param(None, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("most", [13, pytest.param(None, marks=pytest.mark.extended)])
 def test_plans_that_are_forged_after_their_approval_are_published_as_they_were_approved_or_not(
     automatic: Lake, answered: Lake, topic: dict[str, bytes], tmp_path: Path, most: int | None
 ) -> None:
@@ -347,7 +347,7 @@ def test_a_user_approves_what_the_page_showed_whatever_is_forged_meanwhile(
 ) -> None:
     ids, chance = list(waiting.plans.values()), random.Random(36)  # noqa: S311 - not a secret
     openings = num_openings(waiting, tmp_path, topic, ids)
-    forgeries = chance.sample(all_forgeries(TABLES[:-1], ["PROPOSED"]), 32)
+    forgeries = chance.sample(all_forgeries(TABLES[:-1], ["PROPOSED"]), 16)
     tally = forge(waiting, at_some_time(forgeries, openings, chance), tmp_path, topic, ids)
     assert tally.num_cases.total() == len(forgeries)
 

@@ -99,6 +99,7 @@ def test_a_sealed_plan_is_published_and_signed_and_an_edited_one_is_not(
     assert MASTER not in str(event)
 
 
+@pytest.mark.extended
 def test_one_forgery_of_each_kind_publishes_nothing_but_what_was_approved(group: LiveGroup) -> None:
     """What changes nothing that is read of the plan changes nothing."""
     harmless = {"added copy", "added unreadable file", "broken statistics"}
