@@ -116,6 +116,7 @@ class _DagOptions:
 
     dag_prefix: str = ""
     spark: SparkOptions = field(default_factory=SparkOptions)
+    background: SparkOptions = field(default_factory=SparkOptions)
     task_args: Mapping[str, Any] = field(default_factory=dict)
     approvers: tuple[str, ...] | None = None
     tags: tuple[str, ...] = ()
@@ -361,7 +362,7 @@ def _plan_comparison(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
                 DAY,
                 config=policy.path,
                 cluster=cluster,
-                options=options.spark,
+                options=options.background,
                 execution_timeout=COMPARE_TIMEOUT,
             )
     yield made
@@ -403,7 +404,7 @@ def _assignment_audit(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]
     ) as made:
         budget = ("--budget-s", str(_audit_budget_s(len(policy.settings.clusters))))
         for cluster in policy.settings.clusters:
-            cluster_job("audit", *budget, config=policy.path, cluster=cluster, options=options.spark)
+            cluster_job("audit", *budget, config=policy.path, cluster=cluster, options=options.background)
     yield made
 
 
@@ -463,9 +464,9 @@ def _table_maintenance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG
         **run_types("scheduled", "manual"),
         dagrun_timeout=MAINTENANCE_RUN_TIMEOUT,
     ) as made:
-        maintained = maintain_job(config=policy.path, options=options.spark)
+        maintained = maintain_job(config=policy.path, options=options.background)
         for cluster in policy.settings.clusters if policy.settings.data_docs is not None else ():
-            pages = cluster_job("data_docs", config=policy.path, cluster=cluster, options=options.spark)
+            pages = cluster_job("data_docs", config=policy.path, cluster=cluster, options=options.background)
             # Build the pages even if a part of the maintenance failed.
             pages.trigger_rule = TriggerRule.ALL_DONE
             maintained >> pages
@@ -493,6 +494,7 @@ def make_dags(
     spark_conn_id: str = SPARK_CONNECTION,
     dag_prefix: str = "",
     pool: str | None = None,
+    background_pool: str | None = None,
     max_active_tis_per_dag: int = 1,
     queue: str | None = None,
     executor_config: Mapping[str, Any] | None = None,
@@ -518,6 +520,9 @@ def make_dags(
         Prefix of the DAG ids and of the names of the assets.
     pool
         Pool of the Spark tasks. It must exist: Airflow never starts a task of a pool that does not.
+    background_pool
+        Pool of the Spark tasks of audit, comparison and maintenance, which would delay cycles; None: that of
+        the name `pool` with ``_background``, if there is a `pool`.
     max_active_tis_per_dag
         How many instances of one Spark task may run at once, over all runs of its DAG.
     queue
@@ -549,7 +554,9 @@ def make_dags(
     >>> make_dags("/etc/evenlag/orders.yaml", dag_prefix="orders_", pool="evenlag")  # doctest: +SKIP
     """
     names = _check_names(only)
-    _check_arguments(dag_prefix, pool, max_active_tis_per_dag, config)
+    _check_arguments(dag_prefix, (pool, background_pool), max_active_tis_per_dag, config)
+    if background_pool is None and pool is not None:
+        background_pool = f"{pool}_background"
     policy = _read_dag_policy(None if config is None else Path(config))
     task_args = dict(default_args or {})
     if queue is not None:
@@ -559,6 +566,7 @@ def make_dags(
     options = _DagOptions(
         dag_prefix=dag_prefix,
         spark=SparkOptions(spark_conn_id, pool, max_active_tis_per_dag),
+        background=SparkOptions(spark_conn_id, background_pool, max_active_tis_per_dag),
         task_args=task_args,
         approvers=None if approvers is None else _checked_approvers(approvers),
         tags=_texts(tags),
@@ -596,14 +604,17 @@ def _check_names(only: Collection[str] | None) -> tuple[str, ...]:
 
 
 def _check_arguments(
-    dag_prefix: str, pool: str | None, max_active: int, config: str | os.PathLike[str] | None
+    dag_prefix: str,
+    pools: tuple[str | None, ...],
+    max_active: int,
+    config: str | os.PathLike[str] | None,
 ) -> None:
     if not _PREFIX.fullmatch(dag_prefix):
         raise DagPolicyError(
             f"make_dags: dag_prefix={dag_prefix!r} is not usable: give at most 100 of A-Z a-z 0-9 _ . -"
         )
-    if pool is not None and not pool.strip():
-        raise DagPolicyError("make_dags: pool is empty: give the name of a pool, or none")
+    if any(pool is not None and not pool.strip() for pool in pools):
+        raise DagPolicyError("make_dags: a pool is empty: give the name of a pool, or none")
     if max_active < 1:
         raise DagPolicyError(
             f"make_dags: max_active_tis_per_dag={max_active}: no task could run; give 1 or more"

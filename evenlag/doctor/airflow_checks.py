@@ -209,8 +209,12 @@ def _find(rest: AirflowRest, path: str) -> dict[str, Any] | None:
         raise
 
 
+# They run one Spark task at a time each, for minutes.
+_BACKGROUND: Final = ("assignment_audit.", "plan_comparison.", "table_maintenance.")
+
+
 def pools_findings(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int | None]) -> list[Finding]:
-    """Check that the pools of the tasks exist (else: None) and have slots; -1 is no limit.
+    """Check that the pools of the tasks exist (else: None) and have slots for cycles; -1 is no limit.
 
     Airflow never starts a task of a pool that does not exist, and the task does not fail either.
     """
@@ -222,6 +226,13 @@ def pools_findings(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int 
                 f"the pool {pool} {what}: Airflow never starts {tasks[0]} and {len(tasks) - 1} more tasks"
             )
             found += failed(message, f"airflow pools set {quoted(pool)} 2 evenlag")
+        background = [name for name in _BACKGROUND if any(name in task for task in tasks)]
+        has_cycles = any(task.endswith(".observe") for task in tasks)
+        if background and has_cycles and 0 < (slots.get(pool) or 0) <= len(background):
+            message = f"cycles wait in the pool {pool} while {background[0].rstrip('.')} runs"
+            found += warning(
+                message, "make_dags(background_pool=…): a pool of its own for audit and maintenance"
+            )
     return found or ok(f"the pools exist: {', '.join(sorted(wanted))}")
 
 

@@ -106,9 +106,11 @@ def test_what_a_dag_file_sets_reaches_the_tasks_that_it_is_for(two: tuple[Path, 
     assert {(task.queue, task.owner, task.retries) for task in tasks} == {("spark", "billing", 5)}
     assert all(task.executor_config == {"pod_override": "of the team"} for task in tasks)
     of_spark = spark_tasks(dags, "b.")
-    assert {task.task_id for task in tasks if task.pool == "heavy jobs"} == {
-        task.task_id for task in of_spark
-    }
+    pools = {task.task_id: task.pool for task in tasks if task.pool != "default_pool"}
+    assert pools.keys() == {task.task_id for task in of_spark}
+    # What takes minutes delays no cycle.
+    assert {name for name, pool in pools.items() if pool == "heavy jobs"} == {"observe", "decide"}
+    assert set(pools.values()) == {"heavy jobs", "heavy jobs_background"}
     assert {task.spark_conn_id for task in of_spark} == {"team_spark"}
     assert {task.max_active_tis_per_dag for task in of_spark} == {3}
     approve: Any = dags["b.plan_approval"].get_task("approve_plan")
@@ -156,7 +158,8 @@ def test_an_asset_is_updated_only_by_something_new(count: int, fires: bool) -> N
         ('make_dags("evenlag.yaml")', "Path(__file__).with_name('evenlag.yaml')"),
         ('make_dags("/nowhere/evenlag.yaml")', "evenlag policy check /nowhere/evenlag.yaml"),
         ('make_dags(HERE / "a.yaml", dag_prefix="a b/")', "dag_prefix='a b/' is not usable"),
-        ('make_dags(HERE / "a.yaml", pool=" ")', "pool is empty"),
+        ('make_dags(HERE / "a.yaml", pool=" ")', "a pool is empty"),
+        ('make_dags(HERE / "a.yaml", background_pool="")', "a pool is empty"),
         ('make_dags(HERE / "a.yaml", max_active_tis_per_dag=0)', "give 1 or more"),
         ('make_dags(HERE / "a.yaml", approvers=["ada", ""])', "make_dags: approvers: '' is no approver"),
         ('make_dags(HERE / "a.yaml", approvers=[])', "make_dags: approvers is empty"),
@@ -176,7 +179,7 @@ def test_one_policy_may_be_split_over_calls_each_with_its_pool(tmp_path: Path) -
         "from pathlib import Path\nfrom evenlag.airflow import make_dags\n"
         'HERE = Path(__file__).with_name("a.yaml")\n'
         'make_dags(HERE, only=["lag_rebalance", "plan_approval"])\n'
-        'make_dags(HERE, only=["plan_comparison"], pool="nightly")\n'
+        'make_dags(HERE, only=["plan_comparison"], background_pool="nightly")\n'
     )
     bag = parse(tmp_path, text)
     assert bag.import_errors == {}

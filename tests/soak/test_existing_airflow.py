@@ -45,11 +45,10 @@ from pathlib import Path
 from evenlag.airflow import make_dags
 
 HERE = Path(__file__).parent
-make_dags(HERE / "a.yaml", dag_prefix="a_", pool="evenlag", spark_conn_id="team_spark")
+ours = {"pool": "evenlag", "background_pool": "evenlag", "spark_conn_id": "team_spark"}
+make_dags(HERE / "a.yaml", dag_prefix="a_", **ours)
 # No limit but the pool's.
-make_dags(
-    HERE / "b.yaml", dag_prefix="b_", pool="evenlag", spark_conn_id="team_spark", max_active_tis_per_dag=16
-)
+make_dags(HERE / "b.yaml", dag_prefix="b_", max_active_tis_per_dag=16, **ours)
 """
 CONSUMER_FILE = """\
 from airflow.sdk import DAG, Asset
@@ -216,7 +215,8 @@ def test_doctor_finds_a_pool_that_does_not_exist(team: Team) -> None:
     assert "the pool evenlag does not exist" in shown
     assert "airflow pools set evenlag" in shown
     rest.post("pools", {"name": POOL, "slots": SLOTS})
-    assert find("pools")[0] == "ok"
+    verdict, shown = find("pools")
+    assert (verdict, "cycles wait in the pool evenlag" in shown) == ("warning", True)
 
 
 def test_a_trigger_with_a_logical_date_takes_a_new_snapshot_and_nothing_fires_without_a_plan(

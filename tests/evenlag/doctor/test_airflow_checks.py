@@ -87,6 +87,18 @@ def test_a_pool_that_starts_no_task_is_a_failure(
         assert "a.observe and 1 more" in found.message
 
 
+@pytest.mark.parametrize(("num_slots", "verdict"), [(2, "warning"), (3, "ok"), (-1, "ok")])
+def test_background_tasks_that_can_take_all_slots_of_the_cycles_pool_are_a_warning(
+    num_slots: int, verdict: str
+) -> None:
+    background = ["a_assignment_audit.audit__c", "a_table_maintenance.maintain_tables"]
+    [found] = pools_findings({"p": ["a_lag_rebalance__c.observe", *background]}, {"p": num_slots})
+    assert found.verdict.value == verdict
+    assert ("cycles wait in the pool p" in found.message) == (verdict == "warning")
+    apart = {"p": ["a_lag_rebalance__c.observe"], "p_background": background}
+    assert worst(pools_findings(apart, dict.fromkeys(apart, 1))) == "ok"
+
+
 def test_airflow_s_answers_are_judged() -> None:
     healthy = {part: {"status": "healthy"} for part in ("metadatabase", "scheduler", "dag_processor")}
     assert worst(health_findings(healthy)) == "ok"
