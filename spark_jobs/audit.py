@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.context import lake_root
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.entry_point import Job, JobWork, run_job
+from spark_jobs.runtime.entry_point import Job, JobWork, end_process, run_job
 from spark_jobs.steps.audit_ownership import audit_assignments
 
 if TYPE_CHECKING:
@@ -47,4 +46,4 @@ JOB: Final = Job("spark_jobs.audit", __doc__, _add_arguments, _prepare, lambda _
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(JOB))
+    end_process(run_job(JOB))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -37,7 +36,7 @@ from evenlag.policy.candidates import Candidate, parse_candidate
 from evenlag.policy.loader import load_policy
 from evenlag.policy.settings import ComparisonSettings
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.entry_point import Job, JobWork, run_job
+from spark_jobs.runtime.entry_point import Job, JobWork, end_process, run_job
 from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.transforms.simulations import (
@@ -224,4 +223,4 @@ JOB: Final = Job("spark_jobs.compare", __doc__, _add_arguments, _prepare, lambda
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(JOB))
+    end_process(run_job(JOB))

@@ -6,14 +6,13 @@ Publishing needs no JVM and is not a Spark job (``evenlag.publishing.publish``).
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import CycleStep
 from evenlag.lake.location import LakePaths
 from evenlag.logging_setup import log_fields
 from evenlag.policy.loader import load_policy
-from spark_jobs.runtime.entry_point import Job, JobWork, moment_argument, run_job
+from spark_jobs.runtime.entry_point import Job, JobWork, end_process, moment_argument, run_job
 
 if TYPE_CHECKING:
     import argparse
@@ -56,4 +55,4 @@ JOB: Final = Job("spark_jobs.cycle", __doc__, _add_arguments, _prepare, lambda g
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(JOB))
+    end_process(run_job(JOB))

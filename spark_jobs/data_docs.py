@@ -8,7 +8,6 @@ user may both build them.
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +21,7 @@ from evenlag.policy.gates import GATES
 from evenlag.policy.loader import load_policy
 from evenlag.quality.checks import CHECKS, Check, Suite
 from evenlag.quality.data_docs import Expectation, PlanResults, Result, Run, render_pages
-from spark_jobs.runtime.entry_point import Job, RepeatedWork, run_job
+from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_job
 from spark_jobs.steps.expectations import run_suite
 
 if TYPE_CHECKING:
@@ -230,4 +229,4 @@ JOB: Final = Job("spark_jobs.data_docs", __doc__, _add_arguments, _prepare, lamb
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(JOB))
+    end_process(run_job(JOB))

@@ -7,7 +7,6 @@ disk with VACUUM.
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,7 @@ from evenlag.lake.upkeep.erasure import ERASED, Erasure
 from evenlag.logging_setup import named_logger
 from evenlag.policy.loader import load_policy
 from spark_jobs.runtime.delta_lake import Lake
-from spark_jobs.runtime.entry_point import Job, JobWork, run_job
+from spark_jobs.runtime.entry_point import Job, JobWork, end_process, run_job
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.sql_text import identifier, part_condition, text_literal
 
@@ -160,4 +159,4 @@ JOB: Final = Job("spark_jobs.erase", __doc__, _add_arguments, _prepare, lambda _
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(JOB))
+    end_process(run_job(JOB))

@@ -7,7 +7,6 @@ next run continues. If a unit fails, the others still run, and the job fails at 
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +24,7 @@ from spark_jobs.maintenance.compaction import compact_parts
 from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 from spark_jobs.maintenance.retention import downsample_days, expire_rows, remove_orphans
 from spark_jobs.runtime.delta_lake import Lake, allow_short_logs, as_lake_error
-from spark_jobs.runtime.entry_point import IncompleteJobError, Job, JobWork, run_job
+from spark_jobs.runtime.entry_point import IncompleteJobError, Job, JobWork, end_process, run_job
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import num_task_slots, temporary_conf
 from spark_jobs.runtime.sql_text import text_literal
@@ -184,4 +183,4 @@ JOB: Final = Job("spark_jobs.maintain", __doc__, _add_arguments, _prepare, lambd
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(JOB))
+    end_process(run_job(JOB))

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import secrets
-import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,7 +26,7 @@ from evenlag.policy.loader import find_policy_path, load_policy
 from evenlag.publishing.publish import publish_cycle
 from evenlag.redaction import redact
 from evenlag.slot_clock import SlotClock
-from spark_jobs.runtime.entry_point import Job, RepeatedWork, run_job
+from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_job
 from spark_jobs.runtime.session import WarmSession, quiet_log
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 
@@ -224,4 +223,4 @@ JOB: Final = Job("spark_jobs.watch", __doc__, _add_arguments, _prepare, lambda _
 
 
 if __name__ == "__main__":
-    sys.exit(run_job(JOB))
+    end_process(run_job(JOB))

@@ -2,7 +2,8 @@
 
 A job's session has an id that its repeat has too. The repeat interrupts what is left of the earlier attempt,
 waits until it has ended, and starts an empty session under the same id: an earlier attempt that still runs
-cannot continue, because the server refuses its requests (``INVALID_HANDLE.SESSION_CHANGED``).
+cannot continue, because the server refuses its requests (``INVALID_HANDLE.SESSION_CHANGED``). Two that start
+together would share the session, so each claims it by a view that only one can create; the other starts over.
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ _LOST_SESSION: Final = (
     "NO_ACTIVE_SESSION",
 )
 _CANCELED: Final = "OPERATION_CANCELED"
+# A session's catalog creates a view once, whatever comes at the same time.
+_CLAIM: Final = "CREATE TEMPORARY VIEW evenlag_claim AS SELECT 1"
+_CLAIMED: Final = "TEMP_TABLE_OR_VIEW_ALREADY_EXISTS"
 _UNAVAILABLE: Final = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED")
 _REFUSED: Final = "StatusCode.UNAUTHENTICATED"
 
@@ -94,11 +98,12 @@ def connect(
     """
     server = _Server(url)
     server.await_answer(wait_s)
-    session_id = str(uuid.uuid4()) if job_identity is None else server.take_over(job_identity)
     os.environ[_MODE_VARIABLE] = "1"
     try:
         with server_errors(server.address):
-            spark = server.open_session(session_id)
+            spark = (
+                server.open_session(str(uuid.uuid4())) if job_identity is None else server.claim(job_identity)
+            )
             is_over = threading.Event()
             try:
                 _prepare(spark, server.address, is_large=is_large)
@@ -146,6 +151,21 @@ class _Server:
         except grpc.FutureTimeoutError as error:
             self.close()
             raise SparkUnreachableError(f"the Spark Connect server {self.address} does not answer") from error
+
+    def claim(self, job_identity: str) -> SparkSession:
+        """Open the session of a job for this process alone; of two at once the later one has it."""
+        from pyspark.errors import AnalysisException
+
+        while True:
+            spark = self.open_session(self.take_over(job_identity))
+            try:
+                spark.sql(_CLAIM)
+            except AnalysisException as error:
+                spark.stop()
+                if error.getCondition() != _CLAIMED:
+                    raise
+            else:
+                return spark
 
     def take_over(self, job_identity: str) -> str:
         """Return the session id of a job, after the end of what an earlier attempt left running."""

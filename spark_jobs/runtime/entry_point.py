@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from evenlag.errors import JobError
 from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted
@@ -116,6 +119,18 @@ def run_job(job: Job, argv: Sequence[str] | None = None) -> int:
     }
     with log_fields(**fields), EventChannel(arguments.events_fd) as events:
         return _run(job, arguments, events)
+
+
+def end_process(exit_code: int) -> NoReturn:
+    """End the process of a job at once, without the interpreter's clean-up.
+
+    Threads of gRPC and Arrow would still run in it, and may end the process by a signal instead.
+    """
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(exit_code)
 
 
 def _run(job: Job, arguments: argparse.Namespace, events: EventChannel) -> int:

@@ -246,6 +246,44 @@ def test_an_attempt_that_still_runs_ends_when_its_repeat_begins(
     assert num_rows(lake) == 2
 
 
+# Two such jobs open the session at the same time: none does before both have ended what ran before.
+_TOGETHER = """
+import pathlib
+import sys
+import time
+from spark_jobs.runtime import connect_session
+
+take_over, (own, other) = connect_session._Server.take_over, map(pathlib.Path, sys.argv[5:])
+
+def wait_for_other(self, identity):
+    found = take_over(self, identity)
+    own.touch()
+    while not other.exists():
+        time.sleep(0.01)
+    return found
+
+connect_session._Server.take_over = wait_for_other
+"""
+
+
+def test_of_two_jobs_that_start_together_one_runs(connect_server: ConnectServer, tmp_path: Path) -> None:
+    lake, gate = tmp_path / "lake", tmp_path / "gate"
+    names = [str(tmp_path / name) for name in ("one", "two")]
+    both = [
+        start_program(
+            connect_server.url, _TOGETHER + WORK, str(lake), "1", str(tmp_path / "began"), str(gate), *order
+        )
+        for order in (names, names[::-1])
+    ]
+    # The tasks of both wait for the gate.
+    wait_until(lambda: any(process.poll() is not None for process in both), what="both run")
+    gate.touch()
+    (_, _, won), (_, _, lost) = ended = sorted(map(finish, both), key=lambda end: end[0] != 0)
+    assert [status != 0 for status, *_ in ended] == [False, True], (won, lost)
+    assert "a repeat of this job runs" in lost
+    assert num_rows(lake) == 2
+
+
 def test_a_server_that_dies_is_told_in_one_line_and_the_retry_succeeds(
     connect_server: ConnectServer, own_server: ConnectServer, tmp_path: Path
 ) -> None:
