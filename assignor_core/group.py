@@ -9,19 +9,15 @@ tie is ever broken by hash order.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assignor_core.errors import ProblemError
-from assignor_core.members import UnknownClaim, utf16_key
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from assignor_core.members import Member
+from assignor_core.members import Member, UnknownClaim, utf16_key
 
 __all__ = ["Assignment", "Group"]
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assignor_core.errors import HintFormatError, HintVersionError
 from assignor_core.partition_spans import PartitionSpans
@@ -36,9 +37,6 @@ from assignor_core.record import (
     together_content,
     topic_id_text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "ENVELOPE_VERSION",

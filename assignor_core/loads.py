@@ -6,9 +6,10 @@ partitions by them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assignor_core.errors import HintFormatError
 from assignor_core.record import (
@@ -31,9 +32,6 @@ from assignor_core.record import (
     together_content,
     topic_id_text,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "LOADS_KEY_PREFIX",

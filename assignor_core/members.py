@@ -6,11 +6,9 @@ same as arrays.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
+from typing import Final, NamedTuple
 
 __all__ = ["TEMPORARY_MEMBER_MARK", "Member", "UnknownClaim", "is_temporary_member", "utf16_key"]
 

@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from assignor_core.group import Assignment, Group
 
 __all__ = ["Metrics", "count_moves", "measure", "member_counts", "member_lags"]

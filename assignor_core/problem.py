@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from assignor_core.assignors import COOPERATIVE, get_assignor
 from assignor_core.errors import ProblemError
-from assignor_core.group import Group
+from assignor_core.group import Assignment, Group
 from assignor_core.members import Member
 from assignor_core.metrics import count_moves, measure
 from assignor_core.protocol import cooperative_step, settle
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from assignor_core.group import Assignment
 
 __all__ = ["Problem", "parse_problem", "read_problem", "solve"]
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from assignor_core.assignors.base import COOPERATIVE
-from assignor_core.group import Group
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from assignor_core.assignors.base import Assignor
-    from assignor_core.group import Assignment
-    from assignor_core.members import UnknownClaim
+from assignor_core.assignors.base import COOPERATIVE, Assignor
+from assignor_core.group import Assignment, Group
+from assignor_core.members import UnknownClaim
 
 __all__ = ["Settled", "Step", "cooperative_step", "next_round", "settle"]
 

@@ -14,13 +14,11 @@ import hmac
 import json
 import re
 import uuid
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assignor_core.errors import HintForeignError, HintFormatError, HintSignatureError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 __all__ = [
     "MAX_KEY_UNITS",

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.errors import ProblemError
-from assignor_core.group import Group
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from assignor_core.group import Assignment
+from assignor_core.group import Assignment, Group
 
 __all__ = ["United", "can_unite", "unite"]
 

@@ -7,11 +7,9 @@ checked by ``evenlag.consumer.kafka_python``.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 __all__ = ["READER_CONFIG", "records_until", "skip_compressed"]
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.errors import InvalidAssignmentError
+from assignor_core.group import Assignment, Group
 from assignor_core.metrics import count_moves, member_counts
 from assignor_core.together import unite
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from assignor_core.group import Assignment, Group
 
 __all__ = ["Violation", "check_assignment", "find_violations", "largest_count_gap"]
 

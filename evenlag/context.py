@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,8 +11,6 @@ from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from evenlag.lake.reader import LakeReader
     from evenlag.policy.loader import LoadedPolicy
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from evenlag.enums import Channel, LagBound
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
 
 # Text for an unknown value.
 NOTHING: Final = "-"

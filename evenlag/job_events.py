@@ -9,11 +9,9 @@ newer.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, ClassVar, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,17 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from evenlag.errors import PolicyError
 from evenlag.redaction import redact
 from evenlag.safe_text import log_text, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import TracebackType
-    from typing import Self
 
 FORMAT_VARIABLE: Final = "EVENLAG_LOG_FORMAT"
 TEXT: Final = "text"

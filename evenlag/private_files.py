@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 OWNER_ONLY: Final = 0o077
 """The umask of a lake that one user writes: folders get mode 0700, files 0600."""

@@ -8,11 +8,9 @@ newest slot.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, NamedTuple
 
 # The longest pause after failed cycles, unless the interval is longer.
 MAX_PAUSE_MS: Final = 600_000

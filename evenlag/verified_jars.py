@@ -11,16 +11,14 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.bundle import bundle_root
 from evenlag.errors import JarError
 from evenlag.private_files import is_safe_from_others, private_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _FILE: Final = "jar_hashes.json"
 # A mapped page that is dirty can be written without a new change time until the kernel has written it back,

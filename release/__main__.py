@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from release.artifacts import build_release
 from release.licences import check_licences, package_licences, read_rules
@@ -15,10 +16,6 @@ from release.project import ROOT, Project, ReleaseError
 from release.sbom import all_components, jar_components, locked
 from release.vulnerabilities import coordinates, find_vulnerabilities, read_acceptances, unaccepted
 from sandbox.java_tools import JarsError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 DATABASE_VARIABLE: Final = "EVENLAG_OSV"
 

@@ -10,15 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from release.project import ROOT, Project, ReleaseError, export_commit, write_archive
 from release.sbom import write_bills
 from sandbox.jars import cache_dir, ensure_jars
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CHECKSUMS: Final = "SHA256SUMS"
 NOTES: Final = "RELEASE_NOTES.md"

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 NOT_RELEASED: Final = ("dev", "docs")

@@ -13,24 +13,19 @@ import re
 import tomllib
 import uuid
 import zipfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from release.licences import package_licences, read_rules
-from release.project import ReleaseError, normalized
+from release.project import Project, ReleaseError, normalized
 from sandbox.jars import ensure_jars
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from release.project import Project
-
 
 _PIN: Final = re.compile(r"([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)?$")
 _MAVEN_DATA: Final = re.compile(r"META-INF/maven/.+/pom\.properties")

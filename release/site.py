@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 from release.project import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
 
 PROJECT_PAGES: Final = {
     "docker/README.md": "project/containers.md",

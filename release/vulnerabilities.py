@@ -10,6 +10,7 @@ import json
 import re
 import tomllib
 import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cmp_to_key
@@ -23,8 +24,6 @@ from packaging.version import InvalidVersion, Version
 from release.project import ReleaseError, normalized
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
     from release.sbom import Component
 
 _FILE: Final = Path(__file__).with_name("accepted_vulnerabilities.toml")

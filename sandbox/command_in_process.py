@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 import traceback
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.cli.console import wide_output
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # Wide enough that no table cell wraps: each row is one line of text.
 _WIDTH: Final = 4_000

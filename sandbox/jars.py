@@ -22,17 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from evenlag.errors import JarError
 from evenlag.spark_installation import LOG_STORE_JAR, jars_folder
 from evenlag.verified_jars import recorded_hashes, verify_jars
 from sandbox.java_tools import JarsError, build_jar, java_command, version
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _HERE = Path(__file__).resolve().parent
 _IVY_SETTINGS = """<ivysettings>

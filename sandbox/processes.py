@@ -9,11 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from typing import IO
 
 _GUARD = str(Path(__file__).with_name("die_with_parent.py"))
 

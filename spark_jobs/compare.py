@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import PolicyError, SnapshotNotFoundError
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
     COMPARISONS,
@@ -33,7 +34,7 @@ from evenlag.lake.tables import (
 )
 from evenlag.logging_setup import named_logger
 from evenlag.policy.candidates import Candidate, parse_candidate
-from evenlag.policy.loader import load_policy
+from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.policy.settings import ComparisonSettings
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.entry_point import Job, JobWork, end_process, run_job
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.policy.loader import LoadedPolicy
 
 _LOG = named_logger("spark_jobs.compare")
 # Part of a comparison's hash: incremented when the same input gives other results.

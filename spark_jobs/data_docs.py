@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import CycleStep
 from evenlag.errors import JobError, PolicyError
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import GATE_RESULTS, QUALITY_RESULTS, RUNS
-from evenlag.policy.gates import GATES
+from evenlag.lake.tables import GATE_RESULTS, QUALITY_RESULTS, RUNS, Table
+from evenlag.policy.gates import GATES, Gate
 from evenlag.policy.loader import load_policy
 from evenlag.quality.checks import CHECKS, Check, Suite
 from evenlag.quality.data_docs import Expectation, PlanResults, Result, Run, render_pages
@@ -26,11 +28,7 @@ from spark_jobs.steps.expectations import run_suite
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
 
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.tables import Table
-    from evenlag.policy.gates import Gate
 
 DEFAULT_RUNS: Final = 50
 # A run with more plans shows only this many, failing ones first: a longer page is not readable.

@@ -13,14 +13,10 @@ a class, to the next is an arc of the residual graph. Two facts make it exact:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.algorithms.levels import lower_highest, raise_lowest
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 __all__ = ["balance", "fill_free"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.members import utf16_key
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from assignor_core.group import Group
 
 __all__ = ["kafka_order", "subscribers_by_topic"]

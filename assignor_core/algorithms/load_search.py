@@ -9,14 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.algorithms.chains import fill_free
-from assignor_core.algorithms.partition_classes import assignment_of_counts
+from assignor_core.algorithms.partition_classes import Classes, assignment_of_counts
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from assignor_core.algorithms.partition_classes import Classes
     from assignor_core.group import Assignment, Group
 
 __all__ = [

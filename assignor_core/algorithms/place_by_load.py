@@ -8,6 +8,7 @@ target.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,19 +17,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.algorithms.partition_classes import classes_of
 from assignor_core.errors import HintMismatchError
+from assignor_core.group import Assignment, Group
 from assignor_core.hint import member_key
 from assignor_core.record import MAX_NUMBER, MAX_PARTITIONS_IN_ALL
 from assignor_core.together import can_unite, unite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from assignor_core.group import Assignment, Group
     from assignor_core.loads import LoadsPayload
 
 __all__ = ["PlaceProblem", "Placement", "place_by_load", "row_loads"]

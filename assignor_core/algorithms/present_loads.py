@@ -5,20 +5,14 @@ All is in integers, and divisions round down: the broker plug-in and the Java cl
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from assignor_core.loads import MAX_FLOW_AGE_S
+from assignor_core.loads import MAX_FLOW_AGE_S, LoadsPayload
 from assignor_core.record import MAX_NUMBER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from assignor_core.loads import LoadsPayload
 
 __all__ = ["present_loads"]
 

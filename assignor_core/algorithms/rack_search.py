@@ -6,16 +6,14 @@ the other, or one that goes back to its owner so that the other may move.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from assignor_core.algorithms.load_search import LoadSearch
     from assignor_core.group import Assignment, Group
 

@@ -7,7 +7,8 @@ the reference know it from then on.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from assignor_core.assignors.base import COOPERATIVE, EAGER, Assignor, Parameter
 from assignor_core.assignors.constrained import ConstrainedCooperativeStickyAssignor
@@ -18,9 +19,6 @@ from assignor_core.assignors.range import RangeAssignor
 from assignor_core.assignors.round_robin import RoundRobinAssignor
 from assignor_core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from assignor_core.errors import UnknownAssignorError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "COOPERATIVE",

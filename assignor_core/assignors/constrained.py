@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,9 +11,7 @@ from assignor_core.algorithms.levels import even_one_class
 from assignor_core.algorithms.partition_classes import assignment_of_counts, classes_of
 from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, Assignor, Parameter
 from assignor_core.errors import SubscriptionsDifferError
-
-if TYPE_CHECKING:
-    from assignor_core.group import Assignment, Group
+from assignor_core.group import Assignment, Group
 
 __all__ = ["ConstrainedCooperativeStickyAssignor"]
 

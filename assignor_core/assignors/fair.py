@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.algorithms.chains import balance
 from assignor_core.algorithms.levels import raise_lowest
 from assignor_core.algorithms.partition_classes import Classes, assignment_of_counts, classes_of
 from assignor_core.assignors.base import COOPERATIVE, EAGER, Assignor
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from assignor_core.group import Assignment, Group
+from assignor_core.group import Assignment, Group
 
 __all__ = ["FairAssignor", "FairestStickyAssignor"]
 

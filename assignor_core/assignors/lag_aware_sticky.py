@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.algorithms.load_search import (
     LoadSearch,
@@ -16,18 +17,13 @@ from assignor_core.algorithms.load_search import (
     search_from_heavy_moves,
     search_without_each_move,
 )
-from assignor_core.algorithms.partition_classes import classes_of
+from assignor_core.algorithms.partition_classes import Classes, classes_of
 from assignor_core.algorithms.rack_search import racks_of, search_near
 from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, WHOLE_BELOW, Assignor, Parameter
 from assignor_core.errors import ProblemError
+from assignor_core.group import Assignment, Group
 from assignor_core.metrics import count_moves
 from assignor_core.verify import largest_count_gap
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from assignor_core.algorithms.partition_classes import Classes
-    from assignor_core.group import Assignment, Group
 
 __all__ = ["LagAwareStickyAssignor", "LoadPlan"]
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.algorithms.kafka_order import kafka_order, subscribers_by_topic
 from assignor_core.assignors.base import Assignor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from assignor_core.group import Assignment, Group
+from assignor_core.group import Assignment, Group
 
 __all__ = ["RangeAssignor"]
 

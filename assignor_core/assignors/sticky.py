@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from assignor_core.algorithms.chains import balance
 from assignor_core.algorithms.levels import even_one_class
-from assignor_core.algorithms.partition_classes import assignment_of_counts, classes_of, split_by_racks
+from assignor_core.algorithms.partition_classes import (
+    Classes,
+    assignment_of_counts,
+    classes_of,
+    split_by_racks,
+)
 from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, Assignor, Parameter
-
-if TYPE_CHECKING:
-    from assignor_core.algorithms.partition_classes import Classes
-    from assignor_core.group import Assignment, Group
+from assignor_core.group import Assignment, Group
 
 __all__ = ["CooperativeStickyAssignor", "StickyAssignor"]
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import Context
 
 from evenlag.airflow.compat import AirflowSkipException, answer_within, fixed_value
 from evenlag.airflow.tasks import fail_or_try_again
 from evenlag.policy.loader import load_policy
-from evenlag.publishing.answers.actors import PAGE, REASON, SENT_BY
+from evenlag.publishing.answers.actors import PAGE, REASON, SENT_BY, Actor
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from airflow.sdk import Context
-
-    from evenlag.publishing.answers.actors import Actor
     from evenlag.publishing.approvals import AlreadyDecidedError
 
 # Airflow requires a timeout; execute replaces it by the limit of the plan.

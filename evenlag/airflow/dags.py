@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -30,13 +31,12 @@ from evenlag.airflow.tasks import PUBLISH_TIMEOUT, Product, cluster_asset, produ
 from evenlag.enums import Mode
 from evenlag.errors import PolicyError
 from evenlag.policy.loader import POLICY_VARIABLE, find_policy_path, read_policy
+from evenlag.policy.settings import Policy
 from evenlag.publishing.answers.actors import REASON
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from evenlag.policy.settings import Policy
 
 OWNER: Final = "evenlag"
 # Of the run to that of one Spark task.

@@ -15,14 +15,12 @@ import signal
 import subprocess
 import sys
 import time
-from typing import IO, TYPE_CHECKING, Final, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Final, Protocol, cast
 
 from evenlag.job_events import JobFailed, JobProgress, JobResult, decode_event
 from evenlag.redaction import redact
 from evenlag.safe_text import printable, printable_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 PYTHON_VARIABLE: Final = "EVENLAG_SPARK_PYTHON"
 # Airflow kills a task that does not end within five seconds.

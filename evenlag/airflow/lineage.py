@@ -6,18 +6,14 @@ topics and the columns of the table contracts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import ParseResult, urlparse
 
-from evenlag.lake.tables import TABLES
+from evenlag.lake.tables import TABLES, Table
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.loader import read_policy
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from evenlag.lake.tables import Table
-    from evenlag.policy.cluster_settings import ClusterSettings
 
 # Kafka stores the committed offsets in this topic.
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
 from evenlag.overview.views import HEADERS, MAX_HOURS, OverviewView, answer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 app = FastAPI(title="evenlag", docs_url=None, redoc_url=None, openapi_url=None)
 _VIEW = OverviewView()

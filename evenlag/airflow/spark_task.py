@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import BaseHook, WeightRule
+from airflow.sdk import BaseHook, Connection, Context, WeightRule
 
 from evenlag.airflow.compat import AirflowException, AirflowFailException
 from evenlag.airflow.job_process import PYTHON_VARIABLE, JobProcess, spark_python
@@ -32,18 +33,11 @@ from evenlag.spark_connect import (
     CONNECT_TYPE,
     REMOTE_VARIABLE,
     ConnectionFaultError,
+    ConnectServer,
     connect_server,
 )
 from evenlag.spark_installation import delta_jars
 from evenlag.verified_jars import verify_jars
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from airflow.sdk import Connection, Context
-
-    from evenlag.spark_connect import ConnectServer
-
 
 SUBMIT_TYPE: Final = "spark"
 # Exit codes that a retry cannot fix: wrong configuration, missing data.

@@ -8,13 +8,15 @@ so that two policies may name their clusters alike. Cluster names and prefixes n
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from airflow.sdk import Asset, AssetAlias, TriggerRule, get_current_context, task
+from airflow.sdk import Asset, AssetAlias, Context, TriggerRule, get_current_context, task
 from airflow.sdk.bases.notifier import BaseNotifier
 
 from evenlag.airflow.compat import AirflowFailException, AirflowSkipException, send_gauge
@@ -24,11 +26,6 @@ from evenlag.policy.loader import load_policy
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from airflow.sdk import Context
-
     from evenlag.monitoring.alerts import AlertChanges
 
 SCHEME: Final = "evenlag"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,8 +16,6 @@ from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, LagStatus, Mode, Own
 from evenlag.lake.tables import DECISIONS, LAG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     import pyarrow as pa
 
     from evenlag.audit.period import AuditedPeriod

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,6 @@ from evenlag.errors import NotFoundError
 from evenlag.formatting import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
     import pyarrow as pa
 
     from evenlag.audit.owners import Partition

@@ -5,13 +5,12 @@ Works on whole columns; only nested values of intervals that reach midnight are 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pyarrow as pa
 
 FIRST_INDEX: Final = "first_index"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,9 +14,6 @@ from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
-
     import pyarrow as pa
 
     from evenlag.audit.period import AuditedPeriod

@@ -10,20 +10,16 @@ import hashlib
 import json
 import secrets
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, DOWNSAMPLED_DAYS, RUNS, SNAPSHOTS
 from evenlag.lake.writer import append_once
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
-
 
 _COLUMNS: Final = ("day", "slot", "snapshot_id", "started_at", "finished_at")
 _ONE_DAY: Final = timedelta(days=1)

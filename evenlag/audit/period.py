@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,8 +15,6 @@ from evenlag.lake.tables import AUDITED_SNAPSHOTS, DOWNSAMPLED_DAYS, MEMBERSHIPS
 from evenlag.queries.lag import CLIENT_COLUMNS, client_names
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,9 +17,6 @@ from evenlag.formatting import answered_by
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
     import pyarrow as pa
 
     from evenlag.audit.period import AuditedPeriod

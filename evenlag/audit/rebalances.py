@@ -7,6 +7,7 @@ the other differences; if there are none, it is UNKNOWN.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -19,8 +20,6 @@ from evenlag.audit.owners import is_same_client
 from evenlag.enums import OwnershipState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     import pyarrow as pa
 
     from evenlag.audit.period import AuditedPeriod

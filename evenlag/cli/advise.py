@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -24,8 +25,6 @@ from evenlag.queries.lag import client_names, read_group_members
 from evenlag.safe_text import printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from evenlag.lake.reader import LakeReader
 
 _PROMETHEUS: Final = "http://prometheus:9090"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import sys
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path  # Typer reads the annotations
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
@@ -19,9 +20,6 @@ from evenlag.errors import UsageError
 from evenlag.formatting import number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from assignor_core.problem import Problem
 
 _ALL = "all"

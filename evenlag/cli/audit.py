@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Group
 from rich.text import Text
 
 from evenlag.audit.enums import Certainty, OwnerChange
@@ -31,10 +33,6 @@ from evenlag.errors import NotFoundError
 from evenlag.formatting import did_you_mean, duration, moment, number, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.console import Group
-
     from evenlag.audit.period import AuditedPeriod
     from evenlag.lake.reader import LakeReader
 

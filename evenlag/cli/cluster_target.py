@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +17,6 @@ from evenlag.errors import UsageError
 from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
 

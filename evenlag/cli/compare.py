@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -49,8 +50,6 @@ from evenlag.queries.comparisons import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from evenlag.lake.reader import LakeReader
 
 app = typer.Typer(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, date, datetime
@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from evenlag.enums import LagStatus, PlanEvent
@@ -21,9 +21,6 @@ from evenlag.formatting import NOTHING
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
 
     ReportProgress = Callable[[str, int, int], None]

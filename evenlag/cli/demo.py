@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -16,9 +17,6 @@ from evenlag.cli import option_types
 from evenlag.cli.option_types import option
 from evenlag.enums import GroupType
 from evenlag.errors import JobError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _NEEDED: Final = {
     "airflow": "airflow",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from evenlag.cli.console import console, print_json
@@ -15,16 +17,11 @@ from evenlag.cli.layout import Column, Table, filled_table, numbers
 from evenlag.cli.option_types import option, real, url, whole
 from evenlag.cli.options import JsonOption, LakeScope
 from evenlag.context import find_lake, find_policy
-from evenlag.doctor.model import Verdict
+from evenlag.doctor.model import Result, Verdict
 from evenlag.errors import UsageError
 from evenlag.formatting import did_you_mean, duration, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rich.console import Console
-
-    from evenlag.doctor.model import Result
     from evenlag.lake.reader import LakeReader
 
 NOT_WELL = 1

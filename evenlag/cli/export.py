@@ -7,7 +7,7 @@ import io
 import json
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -21,8 +21,6 @@ from evenlag.formatting import number
 from evenlag.safe_text import cell_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import pyarrow as pa
 
     Rows: TypeAlias = pa.Table | Sequence[Mapping[str, Any]]

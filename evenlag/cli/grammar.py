@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import is_dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from evenlag.cli.layout import wide_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # The subcommand that a command group runs when none is named.
 SHOW: Final = "show"

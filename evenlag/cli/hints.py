@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from threading import Thread
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from assignor_core.hint import GROUP_KEY_PREFIX
+from assignor_core.hint import GROUP_KEY_PREFIX, Hint
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, Target, find_target
 from evenlag.cli.console import console, is_confirmed, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
@@ -23,9 +24,6 @@ from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import did_you_mean, duration, moment, number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from assignor_core.hint import Hint
     from assignor_core.loads import Loads
     from evenlag.publishing.hint_topic import TopicState
     from evenlag.publishing.revocation import StopChange, Withdrawal

@@ -17,16 +17,19 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from evenlag.cli.console import shown_progress
 from evenlag.errors import JobError
 from evenlag.job_events import (
     CycleEnded,
+    JobEvent,
     JobFailed,
     JobNotice,
     JobProgress,
@@ -39,14 +42,9 @@ from evenlag.safe_text import printable_lines
 from evenlag.spark_connect import REMOTE_VARIABLE, find_remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
-    from typing import IO
-
     import typer
 
     from evenlag.cli.console import ReportProgress
-    from evenlag.job_events import JobEvent
 
     Receive = Callable[[CycleEnded | JobNotice | JobResult], None]
     # What :func:`run_job` is. Commands take it from the context's `obj`, so that tests can replace it.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -19,9 +21,6 @@ from evenlag.errors import UsageError
 from evenlag.formatting import NOTHING, did_you_mean, number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from evenlag.lake.reader import LakeReader
     from evenlag.monitoring.lake_health import Check
 

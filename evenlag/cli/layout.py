@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from textwrap import wrap
@@ -15,8 +16,6 @@ from evenlag.formatting import middle_cut, number
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
     from rich.segment import Segment
 

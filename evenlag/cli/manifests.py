@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.errors import UsageError
 from evenlag.safe_text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 METRIC: Final = "evenlag_group_members_needed"
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")

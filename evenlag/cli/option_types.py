@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import string
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import typer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 # Moments and days outside these years are typing errors. Their arithmetic overflows near the ends of the

@@ -7,6 +7,7 @@ user's token. What they may do is the policy's choice (``command_approvals``).
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from evenlag.cli.cluster_target import find_target
+from evenlag.cli.cluster_target import Target, find_target
 from evenlag.cli.console import console, print_json, status_text
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.layout import GROUP, PARTITION, SHORT_ID, TOPIC, Column, Table, filled_table, numbers
@@ -38,10 +39,7 @@ from evenlag.queries.lag import client_names, read_group_members
 from evenlag.queries.plan_rows import event_order, groups_without_plan, plan_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from evenlag.airflow_rest import AirflowRest
-    from evenlag.cli.cluster_target import Target
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing.answers.actors import Actor

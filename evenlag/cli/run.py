@@ -11,6 +11,7 @@ import signal
 import stat
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,8 +48,6 @@ _HEADINGS = ("groups", "lag", "change", "plans", "passed", "published", "took")
 _WIDTHS = (6, 13, 10, 5, 6, 9, 7)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from evenlag.cli.console import ReportProgress
     from evenlag.cli.job_runner import JobRunner
 

@@ -9,7 +9,8 @@ against 3.0.1 to 3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from kafka.errors import UnknownTopicOrPartitionError
@@ -19,9 +20,6 @@ from kafka.partitioner.default import murmur2
 from assignor_core.errors import HintFormatError
 from assignor_core.hint import topic_id_text
 from evenlag.consumer._kafka_coordinator import Membership
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 _ABSENT_ID = "A" * 22
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka.consumer.subscription_state import SubscriptionType
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
@@ -29,9 +30,6 @@ from kafka.util import Timer
 from evenlag.consumer._current_join import CurrentJoin
 from evenlag.consumer._wire_format import make_subscription
 from evenlag.consumer.events import named_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 _log = named_logger(__name__)
 # How long a poll waits for records before it looks again whether a join has ended.

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 
 from assignor_core.errors import HintMismatchError
 from assignor_core.group import Group
+from assignor_core.hint import Hint
+from assignor_core.members import Member
 from assignor_core.protocol import cooperative_step
 from evenlag.consumer import _kafka_consumer, _wire_format
 from evenlag.consumer._kafka_coordinator import PROTOCOLS
+from evenlag.consumer.cache import HintCache
 from evenlag.consumer.events import Reason, named_logger
+from evenlag.consumer.hint_arrays import FlatHint
 from evenlag.consumer.rejoin_policy import Stance
 from evenlag.consumer.target_selection import Decision, choose_target, fall_back, hint_target, place_free
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from assignor_core.hint import Hint
-    from assignor_core.members import Member
-    from evenlag.consumer.cache import HintCache
-    from evenlag.consumer.hint_arrays import FlatHint
 
 _log = named_logger(__name__)
 # A withheld partition is free in the next round, or one round later if a member syncs late. More rounds in

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from assignor_core.errors import HintError, HintSignatureError, HintVersionError
 from assignor_core.hint import Hint, decode_hint
@@ -14,9 +15,6 @@ from assignor_core.loads import Loads, decode_loads
 from evenlag.consumer.events import HintEvent, Reason, named_logger
 from evenlag.consumer.hint_arrays import FlatHint
 from evenlag.consumer.record_marks import HintMarks, LoadsMarks, NewerHint, Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _R = TypeVar("_R")
 _log = named_logger(__name__)

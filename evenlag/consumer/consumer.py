@@ -5,23 +5,19 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka import KafkaConsumer
 
 from evenlag.consumer._kafka_consumer import ConsumerPort, add_metric, ignore_slow_steps
 from evenlag.consumer.assignor import HintAssignor
 from evenlag.consumer.cache import HintCache
-from evenlag.consumer.events import IGNORED, Reason
+from evenlag.consumer.events import IGNORED, HintEvent, Reason
 from evenlag.consumer.processed_offsets import ProcessedOffsets
 from evenlag.consumer.rejoin_requests import RejoinRequests
 from evenlag.consumer.watcher import DEFAULT_HINT_TOPIC, HintWatcher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from evenlag.consumer.events import HintEvent
 
 _SYNC_S_PER_MEMBER = 0.01
 _SYNC_S_AT_LEAST = 0.05

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
@@ -24,11 +25,7 @@ from evenlag.consumer._kafka_consumer import (
     metadata_age_s,
 )
 from evenlag.consumer.events import Reason, named_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from evenlag.consumer.watched_group import WatchedGroup
+from evenlag.consumer.watched_group import WatchedGroup
 
 _log = named_logger(__name__)
 _TICK_S = 0.4

@@ -8,14 +8,12 @@ with an unsuitable version does not start, and the error names the versions that
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from inspect import unwrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import kafka
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 TESTED: Final = ("3.0.1", "3.0.12")
 """The oldest and the newest version of kafka-python that the tests run with."""

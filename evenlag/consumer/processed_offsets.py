@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from kafka import AsyncConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
 from kafka.errors import KafkaError
 
 from evenlag.consumer._kafka_consumer import commit_offsets
 from evenlag.consumer.events import named_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 _log = named_logger(__name__)
 

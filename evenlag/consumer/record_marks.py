@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from assignor_core.loads import MAX_CLOCK_AHEAD_MS
+from assignor_core.loads import MAX_CLOCK_AHEAD_MS, Loads
 
 if TYPE_CHECKING:
     from assignor_core.hint import Hint
-    from assignor_core.loads import Loads
 
 
 class Verdict(Enum):

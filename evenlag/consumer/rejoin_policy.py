@@ -5,13 +5,12 @@ Pure: time and randomness are arguments.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from assignor_core.hint import Hint
     from evenlag.consumer.hint_arrays import FlatHint
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from assignor_core.hint import member_key
+from evenlag.consumer._kafka_consumer import ConsumerPort
+from evenlag.consumer.assignor import HintAssignor
+from evenlag.consumer.cache import HintCache
 from evenlag.consumer.events import Reason
 from evenlag.consumer.record_marks import is_from_future
 from evenlag.consumer.rejoin_policy import HintInterest, RejoinAsker, Situation, Standing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from evenlag.consumer._kafka_consumer import ConsumerPort
-    from evenlag.consumer.assignor import HintAssignor
-    from evenlag.consumer.cache import HintCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ Pure: it uses a `Group` and a `HintView`, and does not import kafka-python.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,20 +14,15 @@ from assignor_core.algorithms.place_by_load import place_by_load
 from assignor_core.algorithms.present_loads import present_loads
 from assignor_core.assignors import get_assignor
 from assignor_core.errors import HintMismatchError, ProblemError
-from assignor_core.hint import fingerprint, member_key
+from assignor_core.group import Assignment, Group
+from assignor_core.hint import Hint, fingerprint, member_key
+from assignor_core.loads import LoadsPayload
 from assignor_core.metrics import count_moves
 from assignor_core.verify import find_violations
+from evenlag.consumer.cache import HintView
 from evenlag.consumer.events import Reason
 from evenlag.consumer.hint_arrays import FlatHint
 from evenlag.consumer.record_marks import is_from_future
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from assignor_core.group import Assignment, Group
-    from assignor_core.hint import Hint
-    from assignor_core.loads import LoadsPayload
-    from evenlag.consumer.cache import HintView
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from assignor_core.hint import STOP_KEY, hint_key
 from assignor_core.loads import loads_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from evenlag.consumer.cache import HintCache
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from evenlag.consumer.cache import HintCache
 from evenlag.consumer.hint_reader import HintReader, join_reader, leave_reader
 from evenlag.consumer.watched_group import WatchedGroup
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from evenlag.consumer.cache import HintCache
 
 DEFAULT_HINT_TOPIC = "evenlag-hints"
 _CHECK_EVERY_S = 15.0

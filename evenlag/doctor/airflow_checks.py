@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -15,16 +16,13 @@ from urllib.parse import quote
 
 from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
 from evenlag.bundle import DAG_PACKAGE, dag_texts
-from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from evenlag.doctor.model import Check, Finding, failed, ok, skipped, warning
 from evenlag.doctor.spark_checks import CONNECTION_VARIABLE, find_remote, read_connection
 from evenlag.enums import Mode
 from evenlag.policy.cron import last_due
 from evenlag.spark_connect import CONNECT_EXAMPLE, CONNECT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from evenlag.doctor.model import Finding
     from evenlag.policy.settings import Policy
 
 _HEARTBEAT_KEY: Final = "task_instance_heartbeat_timeout"

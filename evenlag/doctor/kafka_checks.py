@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from evenlag.doctor.model import Check, failed, ok, skipped, warning
+from evenlag.doctor.model import Check, Finding, failed, ok, skipped, warning
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupType, LagStatus, Mode
 from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.broker_requests import BrokerCalls
@@ -33,8 +34,8 @@ from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
 from evenlag.kafka.topic_metadata import read_metadata
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, PLANS
-from evenlag.policy.cluster_settings import DEFAULT_HINT_TOPIC
-from evenlag.publishing.hint_topic import MAX_KEPT_BYTES, is_plausible
+from evenlag.policy.cluster_settings import DEFAULT_HINT_TOPIC, ClusterSettings
+from evenlag.publishing.hint_topic import MAX_KEPT_BYTES, TopicState, is_plausible
 from evenlag.publishing.plugin_memory import MIN_DEFAULT_BYTES, groups_without_room, plugin_bytes
 from evenlag.publishing.writing.hint_publisher import publisher_id
 from evenlag.publishing.writing.topic_settings import (
@@ -45,15 +46,10 @@ from evenlag.publishing.writing.topic_settings import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from evenlag.doctor.model import Finding
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
-    from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.policy.settings import Policy
-    from evenlag.publishing.hint_topic import TopicState
 
 PROBE_TIMEOUT_S: Final = 3.0
 SOON_DAYS: Final = 30

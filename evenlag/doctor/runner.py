@@ -7,31 +7,26 @@ import difflib
 import os
 import threading
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from evenlag.context import DEFAULT_LAKE, find_policy
 from evenlag.doctor.airflow_checks import airflow_checks
 from evenlag.doctor.kafka_checks import KafkaView, NotConnectedError, kafka_checks
 from evenlag.doctor.lake_checks import lake_checks
-from evenlag.doctor.model import Check, Lane, Result, failed, ok, skipped
+from evenlag.doctor.model import Check, Finding, Lane, Result, failed, ok, skipped
 from evenlag.doctor.policy_checks import policy_checks
 from evenlag.doctor.spark_checks import spark_checks
 from evenlag.errors import JobError, PolicyError, UsageError
 from evenlag.formatting import did_you_mean
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.lake_health import read_freshness
-from evenlag.policy.loader import LAKE_VARIABLE
+from evenlag.policy.loader import LAKE_VARIABLE, LoadedPolicy
 from evenlag.redaction import redact
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from evenlag.doctor.model import Finding
-    from evenlag.policy.loader import LoadedPolicy
 
 _LOGIN: Final = "brokers.login"
 _CONNECTED_AREAS: Final = frozenset({"brokers", "permissions", "topics", "groups"})

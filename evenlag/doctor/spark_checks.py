@@ -8,22 +8,23 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from evenlag.doctor.kafka_checks import why_unreachable
-from evenlag.doctor.model import Check, Verdict, failed, ok, skipped, warning
+from evenlag.doctor.model import Check, Finding, Verdict, failed, ok, skipped, warning
 from evenlag.redaction import redact, remember_secret
-from evenlag.spark_connect import CONNECT_TYPE, REMOTE_VARIABLE, ConnectionFaultError, connect_server
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from evenlag.doctor.model import Finding
-    from evenlag.spark_connect import ConnectServer
+from evenlag.spark_connect import (
+    CONNECT_TYPE,
+    REMOTE_VARIABLE,
+    ConnectionFaultError,
+    ConnectServer,
+    connect_server,
+)
 
 _OLDEST_JAVA: Final = 17
 _PROCESS_TIMEOUT_S: Final = 15.0

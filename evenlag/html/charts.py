@@ -5,14 +5,12 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from evenlag.html.markup import Html, text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from datetime import datetime
 
 # Matplotlib needs colors, the page needs variables: each placeholder color is replaced by a variable.
 INK, FAINT, PAPER, SOFT = "#010101", "#020202", "#010203", "#020304"

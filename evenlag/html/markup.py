@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from evenlag.safe_text import page_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
 
 _STYLE: Final = Path(__file__).with_name("page.css")
 # The browser blocks everything that is not in the page itself.

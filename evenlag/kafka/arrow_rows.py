@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,15 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.kafka.member_protocol import group_problem
+from evenlag.kafka.topic_metadata import Partitions
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, Table
 from evenlag.lake.tables.contract import SNAPSHOT_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from evenlag.kafka.offsets import Commits, Errors, Offsets
-    from evenlag.kafka.topic_metadata import Partitions
     from evenlag.lag.arrays import Int32s, Int64s
 
 _HEAD: Final = tuple(column.name for column in SNAPSHOT_COLUMNS)

@@ -6,6 +6,7 @@ error of one broker, group or partition is recorded as a problem, and the rest i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,8 @@ from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
 from evenlag.kafka.offsets import read_commits, read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.topic_metadata import (
     TOPIC_DENIED,
+    Metadata,
+    Partitions,
     error_name,
     find_denied_topics,
     is_not_authorized,
@@ -36,15 +39,11 @@ from evenlag.kafka.topic_metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import pyarrow as pa
 
-    from evenlag.kafka.topic_metadata import Metadata, Partitions
     from evenlag.policy.portable_settings import Pseudonymizer
 
     Progress = Callable[[str, int, int], None]
-    from collections.abc import Collection
 
 NUM_STEPS: Final = 5
 PROGRESS_STEP: Final = "observe: reading Kafka"

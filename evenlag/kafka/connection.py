@@ -6,6 +6,7 @@ import logging
 import random
 import re
 import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -23,8 +24,6 @@ from evenlag.logging_setup import named_logger
 from evenlag.policy.secrets import SecretRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from evenlag.policy.cluster_settings import ClusterSettings
 
 OPERATION_NAMES: Final = {

@@ -10,6 +10,7 @@ import errno
 import re
 import socket
 import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +18,6 @@ from evenlag.errors import KafkaSettingsError
 from evenlag.kafka.broker_requests import in_one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     _Table = tuple[tuple[Callable[["_Seen"], object], str, str], ...]
 
 _TIMEOUT_MS: Final = 5_000

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
-from evenlag.kafka.broker_requests import Batch, Call
+from evenlag.kafka.broker_requests import Answer, Batch, BrokerCalls, Call
 from evenlag.kafka.topic_metadata import error_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from evenlag.kafka.broker_requests import Answer, BrokerCalls
 
 # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: find it and try again.
 COORDINATOR_ERRORS: Final = frozenset({14, 15, 16})

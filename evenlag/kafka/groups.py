@@ -6,13 +6,14 @@ error of one group or one broker is recorded with that group, and the others are
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import GroupType
-from evenlag.kafka.broker_requests import BrokerCalls, Call
+from evenlag.kafka.broker_requests import BrokerCalls, Call, RequestLimits
 from evenlag.kafka.coordinators import (
     COORDINATOR_ERRORS,
     GroupRequests,
@@ -23,9 +24,6 @@ from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE, described_grou
 from evenlag.kafka.topic_metadata import error_name, read_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from evenlag.kafka.broker_requests import RequestLimits
     from evenlag.kafka.member_protocol import Topics
 
 # A group of a type that a newer Kafka has is listed, and its members are not known.

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.offsets import NO_RECORD, offsets_at
+from evenlag.kafka.topic_metadata import Partitions
 from evenlag.lag.hourly_rates import find_places, partition_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.kafka.broker_requests import BrokerCalls
-    from evenlag.kafka.topic_metadata import Partitions
     from evenlag.lag.arrays import Floats, Int64s
 
 MOST_PARTITIONS: Final = 1_000

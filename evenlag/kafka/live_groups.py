@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +19,6 @@ from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.member_protocol import group_problem
 from evenlag.kafka.offsets import read_commits, read_ends, read_log_starts, read_reset_offsets
 from evenlag.kafka.topic_metadata import error_name, is_not_authorized, partitions_of, read_topics
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
 
 _NOT_FOUND: Final = "GroupIdNotFound"
 _UNKNOWN_TOPIC: Final = 3

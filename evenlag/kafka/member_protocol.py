@@ -7,6 +7,7 @@ unknown with its reason, the rest of its member is read, and an error that nobod
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +18,6 @@ from evenlag.kafka.topic_metadata import error_name
 from evenlag.name_patterns import compile_expression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
     # Returns the names of the cluster's topics; called only where a member subscribes by an expression.
     Topics = Callable[[], Collection[str]]
 

@@ -6,7 +6,9 @@ Log starts are read before the commits, log ends after them.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,18 +16,19 @@ import numpy as np
 
 from assignor_core.hint import topic_id_text
 from evenlag.enums import reset_age_ms
-from evenlag.kafka.broker_requests import Call
+from evenlag.kafka.broker_requests import Answer, BrokerCalls, Call
 from evenlag.kafka.coordinators import GroupRequests, ask_coordinators
-from evenlag.kafka.member_protocol import read_group_offsets
-from evenlag.kafka.topic_metadata import NO_LEADER, NO_REPLICA, error_name, leaders_of, read_topics
+from evenlag.kafka.member_protocol import TopicCommits, read_group_offsets
+from evenlag.kafka.topic_metadata import (
+    NO_LEADER,
+    NO_REPLICA,
+    Partitions,
+    error_name,
+    leaders_of,
+    read_topics,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from evenlag.kafka.broker_requests import Answer, BrokerCalls
-    from evenlag.kafka.member_protocol import TopicCommits
-    from evenlag.kafka.topic_metadata import Partitions
     from evenlag.lag.arrays import Int32s, Int64s
 
 # Few requests, and none of them occupies a broker's thread for long.

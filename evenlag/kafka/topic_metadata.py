@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -10,12 +11,9 @@ from uuid import UUID
 import numpy as np
 
 from assignor_core.hint import topic_id_text
-from evenlag.kafka.broker_requests import Call
+from evenlag.kafka.broker_requests import Answer, BrokerCalls, Call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from evenlag.kafka.broker_requests import Answer, BrokerCalls
     from evenlag.lag.arrays import Int32s, Int64s
 
 _TOPICS_A_REQUEST: Final = 500

@@ -6,6 +6,7 @@ Nothing is published.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,8 +26,6 @@ from evenlag.planning.group_planner import GroupPlan, build_group, plan_group
 from evenlag.queries.lag import group_rows, member_rows, partition_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
     from evenlag.live_lag.snapshot import LiveSnapshot
     from evenlag.policy.group_settings import GroupSettings
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,8 +17,9 @@ import pyarrow.compute as pc
 from evenlag.enums import GroupType
 from evenlag.errors import NotFoundError
 from evenlag.formatting import did_you_mean
-from evenlag.kafka.broker_requests import BrokerCalls
-from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.arrow_rows import Problem
+from evenlag.kafka.broker_requests import BrokerCalls, RequestLimits
+from evenlag.kafka.cluster_reader import ClusterInventory, ClusterReader, ClusterSnapshot
 from evenlag.kafka.connection import (
     Grants,
     kafka_client_settings,
@@ -26,20 +28,12 @@ from evenlag.kafka.connection import (
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.topic_metadata import is_not_authorized
 from evenlag.lag.arrays import integers
-from evenlag.lag.formula import count_lag
-from evenlag.lag.partitions import join_partitions
+from evenlag.lag.formula import Behind, count_lag
+from evenlag.lag.partitions import JoinedPartitions, join_partitions
 from evenlag.live_lag.time_behind import TimePoints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
-    from evenlag.kafka.arrow_rows import Problem
-    from evenlag.kafka.broker_requests import RequestLimits
-    from evenlag.kafka.cluster_reader import ClusterInventory, ClusterSnapshot
     from evenlag.lag.arrays import Bools, Int64s, Points
-    from evenlag.lag.formula import Behind
-    from evenlag.lag.partitions import JoinedPartitions
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.portable_settings import Pseudonymizer

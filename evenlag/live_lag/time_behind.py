@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.offsets import NO_RECORD, offsets_at
+from evenlag.kafka.topic_metadata import Partitions
 from evenlag.lag.arrays import Points
 
 if TYPE_CHECKING:
-    from evenlag.kafka.broker_requests import BrokerCalls
-    from evenlag.kafka.topic_metadata import Partitions
     from evenlag.lag.arrays import Bools, Int64s
 
 MAX_LOOKUPS: Final = 10_000

@@ -8,8 +8,9 @@ between it is reported again rather than never.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import AlertState, Mode, OnFailure, PlanEvent
 from evenlag.errors import SecretError
 from evenlag.formatting import duration, number
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import ALERTS, DECISIONS, GATE_RESULTS, PLAN_EVENTS, PLANS, RUNS
@@ -40,10 +42,6 @@ from evenlag.queries.advice import needed_text, read_advice, target_text
 from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import date, datetime
-
-    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
 

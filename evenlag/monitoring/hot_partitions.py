@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +12,6 @@ from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, MEMBERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter

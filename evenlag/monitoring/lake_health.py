@@ -7,25 +7,22 @@ alerts use the newest ones.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import SchemaError
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
 from evenlag.lake.table_metadata import TableFiles, read_table_files
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
-from evenlag.lake.tables import SNAPSHOT_TABLES, SNAPSHOTS, TABLE_HEALTH, TABLES
+from evenlag.lake.tables import SNAPSHOT_TABLES, SNAPSHOTS, TABLE_HEALTH, TABLES, Table
 from evenlag.lake.writer import append_once
 from evenlag.policy.cron import last_due
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from datetime import date, datetime
-
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
-    from evenlag.lake.tables import Table
     from evenlag.policy.settings import MaintenanceSettings, Policy
 
 FRESHNESS: Final = "FRESHNESS"

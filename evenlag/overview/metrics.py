@@ -8,11 +8,13 @@ gauges; counts of events cover the last 24 hours. A metric of groups or clusters
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from evenlag.enums import Outcome, OutcomeReason, PlanEvent
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS
@@ -21,10 +23,6 @@ from evenlag.queries.lag import SUM_COLUMNS, sum_lag
 from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from evenlag.lake.file_pruning import Filter
     from evenlag.overview.model import ClusterState, GroupRow, Overview
 
 MAX_GROUPS: Final = 1_000

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.enums import DecisionKind, GroupState, Mode, Outcome
 from evenlag.policy.gates import ROUTINE_GATES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
 # A rise is worth a sign from this share of the lag, and from so many records.
 _GROWS_FROM_SHARE: Final = 0.1

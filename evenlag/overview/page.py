@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from evenlag.enums import Mode, Outcome, PlanEvent
 from evenlag.formatting import NOTHING, at_least, bounded, bounded_duration, duration, number, percent
 from evenlag.html.markup import Html, badge, numbers, page, text, when
-from evenlag.overview.model import ATTENTION, Sign
+from evenlag.overview.model import ATTENTION, ClusterState, GroupRow, LastHint, LastPlan, Overview, Sign
 from evenlag.queries.advice import needed_text, target_text
 from evenlag.report.verdict import compare_shares
 from evenlag.safe_text import printable_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan, Overview
 
 REFRESH_S: Final = 30
 _FOLDER: Final = Path(__file__).parent

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import Mode, Outcome, PlanEvent
 from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows, is_inexact
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
     DECISIONS,
     GATE_RESULTS,
@@ -23,7 +26,7 @@ from evenlag.lake.tables import (
     PLANS,
     SNAPSHOTS,
 )
-from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, hot_in
+from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, HotPartition, hot_in
 from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan
 from evenlag.publishing.approvals import open_requests
 from evenlag.queries.advice import read_advice
@@ -31,14 +34,8 @@ from evenlag.queries.lag import DRAIN_COLUMNS, MEMBER_COLUMNS, drain_times, grou
 from evenlag.queries.plan_rows import last_events
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
-    from evenlag.monitoring.hot_partitions import HotPartition
 
 # Snapshots of a trend, and rows of lag that a request reads at most for those that are not known yet.
 NUM_POINTS: Final = 12

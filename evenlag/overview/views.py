@@ -12,10 +12,11 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlencode
 
 from evenlag.errors import JobError, PolicyError
@@ -34,16 +35,10 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
 )
 from evenlag.logging_setup import named_logger
-from evenlag.overview.metrics import read_plan_rows
-from evenlag.overview.model import ClusterState, Overview
+from evenlag.overview.metrics import ClusterCounts, PlanRows, read_plan_rows
+from evenlag.overview.model import ClusterState, GroupRow, Overview
 from evenlag.overview.page import Choice, content_policy, overview_page
 from evenlag.overview.read_cluster import LagHistory, read_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from evenlag.overview.metrics import ClusterCounts, PlanRows
-    from evenlag.overview.model import GroupRow
 
 LAKES_VARIABLE: Final = "EVENLAG_REPORT_LAKES"
 _LOG = named_logger(__name__)

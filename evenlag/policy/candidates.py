@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +13,6 @@ from evenlag.policy.gates import SIMULATED_GATES, GateSetting, RuleSetting
 from evenlag.policy.portable_settings import plain_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from assignor_core.assignors import Assignor, Parameter
     from evenlag.policy.group_settings import GroupSettings
 

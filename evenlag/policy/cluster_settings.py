@@ -6,7 +6,8 @@ Each setting has its default, unit and range here. No value is secret: a secret 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, field_validator, model_validator
 
@@ -22,9 +23,6 @@ from evenlag.policy.setting_types import (
     one_or_many,
     setting,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DEFAULT_HINT_TOPIC: Final = "evenlag-hints"
 

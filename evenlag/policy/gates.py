@@ -7,15 +7,13 @@ simulation applies it, and its rows in ``docs/gates.md``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from assignor_core.objective import Load
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class Comparison(StrEnum):

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any, Final
 
 # Settings of kafka-python that contain a secret, or may: the URL of a proxy has a place for a password.
 SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password", "socks5_proxy", "proxy_url"})

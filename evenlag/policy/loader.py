@@ -10,9 +10,10 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -20,17 +21,12 @@ from pydantic import BaseModel, ValidationError
 from evenlag.errors import PolicyError
 from evenlag.name_patterns import covers_pattern, is_expression
 from evenlag.policy.cluster_settings import HMAC_KEYS, ClusterSettings
-from evenlag.policy.group_settings import GroupSettings
+from evenlag.policy.group_settings import GroupRule, GroupSettings
 from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS
 from evenlag.policy.secrets import SecretRef
 from evenlag.policy.setting_types import KAFKA_SETTING_KINDS
 from evenlag.policy.settings import Policy
 from evenlag.policy.yaml_reader import dump_yaml, read_mapping, read_text, read_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from evenlag.policy.group_settings import GroupRule
 
 POLICY_VARIABLE: Final = "EVENLAG_CONFIG"
 KAFKA_VARIABLE_PREFIX: Final = "EVENLAG_KAFKA_"

@@ -9,18 +9,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from assignor_core.objective import Load
 from evenlag.enums import Disclosure, Mode, OnChange
 from evenlag.name_patterns import matches_pattern
 from evenlag.policy.gates import count_slack_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 MEASURED: Final = "measured"
 """The value of ``capacities`` that stands for measured speeds."""

@@ -7,14 +7,12 @@ Files that expand too far (aliases of aliases) or nest too deeply are rejected b
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
 from evenlag.errors import PolicyError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 # A policy nests six levels deep. Without a limit the parser ends in a RecursionError.

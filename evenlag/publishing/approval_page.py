@@ -6,15 +6,14 @@ from a URL, and a plan's numbers must not leave Airflow's page.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import GroupType
 from evenlag.safe_text import markdown_text, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
     import pyarrow as pa
 
     from evenlag.publishing.sealing.verified_plans import VerifiedPlan

@@ -11,18 +11,20 @@ other. The first recorded answer is final.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import Mode, PlanEvent, RequestState
 from evenlag.errors import JobError
 from evenlag.formatting import answered_by
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import APPROVAL_REQUESTS, PLAN_EVENTS, PLANS
 from evenlag.lake.writer import append_guarded
-from evenlag.publishing.answers.actors import PUBLISHER_ACTOR, TIME_LIMIT, check_may_decide
+from evenlag.publishing.answers.actors import PUBLISHER_ACTOR, TIME_LIMIT, Actor, check_may_decide
 from evenlag.publishing.event_log import append_plan_events, plan_event, plan_guard
 from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import (
@@ -35,12 +37,7 @@ from evenlag.publishing.sealing.verified_plans import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.publishing.answers.actors import Actor
 
     Row = Mapping[str, Any]
 

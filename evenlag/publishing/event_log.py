@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
@@ -9,9 +11,6 @@ from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.lake.writer import append_guarded, append_once
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
     Row = Mapping[str, Any]
 
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from evenlag.policy.gates import GATES, Fixed, GateSetting, PlanLimit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from evenlag.policy.gates import Gate
+from evenlag.policy.gates import GATES, Fixed, Gate, GateSetting, PlanLimit
 
 _INTRODUCTION: Final = """\
 # Gates

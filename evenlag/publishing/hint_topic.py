@@ -7,15 +7,15 @@ limit, and one that cannot be decoded is an entry of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from assignor_core.errors import HintError
-from assignor_core.hint import GROUP_KEY_PREFIX, STOP_KEY, hint_key
-from assignor_core.loads import LOADS_KEY_PREFIX, MAX_CLOCK_AHEAD_MS
+from assignor_core.hint import GROUP_KEY_PREFIX, STOP_KEY, Hint, hint_key
+from assignor_core.loads import LOADS_KEY_PREFIX, MAX_CLOCK_AHEAD_MS, Loads
 from assignor_core.record import MAX_KEY_UNITS, check_text
 from assignor_core.topic_reading import READER_CONFIG, records_until, skip_compressed
 from evenlag.errors import PublishError
@@ -25,10 +25,6 @@ from evenlag.logging_setup import named_logger
 from evenlag.publishing.sealing.signed_records import decode_group_hint, decode_group_loads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-
-    from assignor_core.hint import Hint
-    from assignor_core.loads import Loads
     from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)

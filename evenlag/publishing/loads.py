@@ -7,11 +7,14 @@ a publishing run: loads that are not refreshed end by themselves, and the next c
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.algorithms.present_loads import present_loads
 from assignor_core.errors import AssignorError
@@ -29,35 +32,27 @@ from evenlag.enums import ControlAction, GroupState, GroupType, Mode
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.lag.speed_rows import with_costs, with_speeds
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS, SPEEDS
 from evenlag.logging_setup import named_logger
 from evenlag.planning.capacities import capacities_of
-from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
-from evenlag.planning.group_batch import build_batch, numbers
-from evenlag.planning.group_planner import build_group, member_keys, together_ids
-from evenlag.publishing.hint_topic import read_hint_topic
+from evenlag.planning.eligibility import GroupSummary, hint_blocker, planning_blocker, summarize_groups
+from evenlag.planning.group_batch import GroupBatch, build_batch, numbers
+from evenlag.planning.group_planner import GroupRows, build_group, member_keys, together_ids
+from evenlag.publishing.hint_topic import TopicState, read_hint_topic
 from evenlag.publishing.scaled_loads import Measured, scale_measured
 from evenlag.publishing.sealing.signed_records import group_signing_key
 from evenlag.publishing.writing.hint_publisher import hint_publisher
 from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes, size_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.planning.eligibility import GroupSummary
-    from evenlag.planning.group_batch import GroupBatch
-    from evenlag.planning.group_planner import GroupRows
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.publishing.hint_topic import TopicState
 
 _LOG = named_logger(__name__)
 

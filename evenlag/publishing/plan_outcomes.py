@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
-from evenlag.lag.group_lag import LAG_COLUMNS, measure_lag
+from evenlag.lag.group_lag import LAG_COLUMNS, GroupLag, measure_lag
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import open_since
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import (
@@ -22,18 +26,11 @@ from evenlag.lake.tables import (
 from evenlag.lake.writer import append_guarded
 from evenlag.planning.evaluations import DuePlan, build_evaluations
 from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, build_outcomes
-from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, find_published
+from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, PublishedPlan, find_published
 from evenlag.publishing.event_log import append_plan_events, plan_event, plan_guard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import date, datetime
-
-    from evenlag.lag.group_lag import GroupLag
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
     from evenlag.lake.snapshot_reader import SnapshotReader
-    from evenlag.planning.published_plans import PublishedPlan
 
 
 _ACTOR: Final = "observer"

@@ -5,12 +5,11 @@ A test compares the two. The plug-in's limit is ``evenlag.max.bytes``, which a b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from assignor_core.hint import HintPayload
     from assignor_core.loads import LoadsPayload
     from evenlag.publishing.hint_topic import TopicState

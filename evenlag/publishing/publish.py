@@ -17,6 +17,7 @@ with the sequence that the hint already has.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -24,38 +25,33 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from assignor_core.hint import HintPayload, encode_hint, hint_key
+from assignor_core.hint import Hint, HintPayload, encode_hint, hint_key
 from assignor_core.loads import MAX_CLOCK_AHEAD_MS
-from evenlag.enums import CycleStep, GroupType, PlanEvent
+from evenlag.enums import CycleStep, GroupType, Mode, PlanEvent
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import REPEATS
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.logging_setup import log_fields, named_logger
 from evenlag.publishing.event_log import append_plan_events, plan_event
-from evenlag.publishing.hint_topic import MAX_PLAUSIBLE_SEQUENCE, is_plausible, read_hint_topic
+from evenlag.publishing.hint_topic import MAX_PLAUSIBLE_SEQUENCE, TopicState, is_plausible, read_hint_topic
 from evenlag.publishing.loads import LoadsReport, refresh_loads
 from evenlag.publishing.plugin_memory import groups_without_room
 from evenlag.publishing.publish_checks import Plan, RefusedPlan, expire_stale
 from evenlag.publishing.publishable_plans import PUBLISHING_MODES, find_approved, read_publishable
 from evenlag.publishing.rebalance_trigger.await_followers import await_followers
 from evenlag.publishing.rebalance_trigger.await_target import await_target_assignment
+from evenlag.publishing.rebalance_trigger.follow_wait import FollowCost
 from evenlag.publishing.sealing.signed_records import group_signing_key, signing_key_id
 from evenlag.publishing.sealing.verified_plans import NOT_AS_SEALED, oldest_day
 from evenlag.publishing.writing.hint_publisher import hint_publisher
 from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes, size_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-    from assignor_core.hint import Hint
-    from evenlag.enums import Mode
-    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.loader import LoadedPolicy
-    from evenlag.publishing.hint_topic import TopicState
-    from evenlag.publishing.rebalance_trigger.follow_wait import FollowCost
 
 _LOG = named_logger(__name__)
 _Result = TypeVar("_Result")

@@ -6,19 +6,21 @@ They write nothing: each stage takes explicit inputs and returns the plans that 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.hint import HintPayload
 from assignor_core.objective import Load, relative_gain
 from evenlag.enums import EVENLAG_ASSIGNOR, GroupState, GroupType
 from evenlag.kafka.arrow_rows import member_rows
-from evenlag.kafka.broker_requests import Deadline
+from evenlag.kafka.broker_requests import Deadline, RequestLimits
 from evenlag.kafka.connection import request_limits
-from evenlag.kafka.live_groups import read_live_groups, read_live_offsets
+from evenlag.kafka.live_groups import LiveGroup, LiveOffsets, read_live_groups, read_live_offsets
 from evenlag.kafka.topic_metadata import is_not_authorized
 from evenlag.lag.arrays import codes, integers
 from evenlag.lag.formula import count_lag
@@ -27,12 +29,6 @@ from evenlag.lag.partitions import join_partitions
 from evenlag.publishing.answers.actors import POLICY_ACTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from evenlag.kafka.broker_requests import RequestLimits
-    from evenlag.kafka.live_groups import LiveGroup, LiveOffsets
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy

@@ -7,7 +7,8 @@ of every gate. Where the policy configures a key, all rows of the plan must be a
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from assignor_core.errors import HintError
@@ -27,9 +28,6 @@ from evenlag.publishing.sealing.verified_plans import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from datetime import date
-
     from evenlag.policy.loader import LoadedPolicy
 
 PUBLISHING_MODES: Final = (Mode.APPROVE, Mode.AUTO)

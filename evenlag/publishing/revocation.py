@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from assignor_core.hint import Hint
 from evenlag.enums import ControlAction, PlanEvent
 from evenlag.errors import JobError, LakeError
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVENTS
@@ -33,10 +36,6 @@ from evenlag.publishing.writing.blind_writes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from assignor_core.hint import Hint
-    from evenlag.lake.file_pruning import Filter
     from evenlag.policy.loader import LoadedPolicy
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.loads import MAX_FLOW_AGE_S, MAX_PER_S
 from assignor_core.objective import Load, member_load
 from assignor_core.record import MAX_NUMBER
 from evenlag.lag.speeds import COMMIT_INTERVAL_S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 LARGEST_LOAD: Final = 1_000_000
 _DIGITS: Final = 3

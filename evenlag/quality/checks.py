@@ -7,7 +7,9 @@ additive, so a large snapshot is measured in batches of groups.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -19,9 +21,6 @@ from evenlag.lake.tables import LAG, MEMBERS, OFFSETS, QUALITY_RESULTS, SNAPSHOT
 from evenlag.policy.gates import Comparison, is_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
     import pyarrow as pa
 
     from evenlag.lake.reader import LakeReader

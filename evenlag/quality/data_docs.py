@@ -7,15 +7,13 @@ do not escape the names that they show. These load nothing, and every name is es
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from datetime import datetime
+from typing import Final
 
 from evenlag.html.markup import Html, badge, numbers, page, table, text, when
 from evenlag.policy.gates import Comparison
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
 
 _SIGNS: Final = {Comparison.EQUAL: "=", Comparison.AT_MOST: "≤", Comparison.AT_LEAST: "≥"}
 _SAFE_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import AdviceReason
@@ -10,9 +11,6 @@ from evenlag.formatting import duration, moment, number, percent
 from evenlag.lake.tables import ADVICE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import date
-
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 

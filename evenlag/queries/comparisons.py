@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, timedelta
 from enum import StrEnum
 from math import inf, isfinite
 from statistics import fmean, median
@@ -12,9 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from evenlag.formatting import number, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import date
-
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 

@@ -7,6 +7,7 @@ no lower bound: it is None as soon as one partition is unknown.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -16,8 +17,6 @@ from evenlag.lag.group_lag import GroupLag, counted_rows, is_inexact, measure_la
 from evenlag.lake.snapshot_ids import slot_day
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter

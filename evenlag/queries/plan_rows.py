@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import EVENT_RANK, DecisionKind, PlanEvent, RequestState
@@ -10,9 +11,6 @@ from evenlag.formatting import answered_by, moment
 from evenlag.lake.snapshot_ids import slot_day
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import date, datetime
-
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 

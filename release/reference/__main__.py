@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from release.project import ROOT
 from release.reference.command import render_command
 from release.reference.pages import render_assignors, render_errors, render_records
 from release.reference.policy import render_policy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/assignors.md": render_assignors,

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
 
 import typer
 
 from evenlag.cli.app import app
 from release.reference.form import page, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _INTRODUCTION: Final = """\
 Look up a command or an option. Each command has `--help`. A command group runs its subcommand `show` if none

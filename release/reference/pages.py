@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
-from assignor_core.assignors import COOPERATIVE, assignor_classes
+from assignor_core.assignors import COOPERATIVE, Assignor, assignor_classes
 from evenlag import errors
 from evenlag.errors import JobError
 from release.project import ROOT
 from release.reference.form import COMMAND, page, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from assignor_core.assignors import Assignor
 
 _BEGIN: Final = f"<!-- assignors: written by {COMMAND} -->"
 _END: Final = "<!-- end of assignors -->"

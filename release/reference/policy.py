@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from evenlag.policy.settings import Policy
 from release.reference.form import page, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _INTRODUCTION: Final = """\
 Every key of the policy file. [The policy file](policy-file.md) explains how to write it; `evenlag policy

@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,6 @@ from sandbox.spark.connect_server import jvm_environment
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Mapping
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _KEEPER = Path(__file__).resolve().parents[1] / "subreaper.py"

@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sandbox.demo.console import Story
 from sandbox.demo.run import (
@@ -22,9 +22,7 @@ from sandbox.demo.run import (
 )
 from sandbox.demo.services import start_airflow, write_policy
 from sandbox.kafka.broker import Broker, quiet
-
-if TYPE_CHECKING:
-    from sandbox.workload.workload import Workload
+from sandbox.workload.workload import Workload
 
 FOLDER: Final = Path(".airflow")
 # About the consumers' total capacity, but skewed: the owner of the hot partitions falls behind.

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from sandbox.demo.result import Promise
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Runner = Callable[[Sequence[str]], CompletedProcess[str]]
 """Runs the command with arguments, without its name."""

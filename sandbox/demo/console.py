@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from sandbox.demo.result import listed
+from sandbox.demo.result import DemoResult, Promise, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from sandbox.airflow.rest import DagRun
-    from sandbox.demo.result import DemoResult, Promise
 
 _CYCLE = ("observe", "decide", "publish")
 _MARK_BY_STATE = {

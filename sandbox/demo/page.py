@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evenlag.formatting import percent
@@ -22,13 +24,9 @@ from evenlag.html.charts import (
     svg,
 )
 from evenlag.html.markup import Html, figure, numbers, page, table
-from sandbox.demo.result import listed
+from sandbox.demo.result import DemoResult, Promise, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from sandbox.demo.result import DemoResult, Promise
     from sandbox.demo.sampler import Samples
 
 

@@ -7,19 +7,22 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import Final
 
 from evenlag.logging_setup import set_up_logging
+from sandbox.airflow.instance import Airflow
 from sandbox.airflow.rest import AirflowError
 from sandbox.command_in_process import run_in_process
-from sandbox.demo.answers import check_shown_lag
+from sandbox.demo.answers import Runner, check_shown_lag
 from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
-from sandbox.demo.result import DemoError, DemoLake, Promise, check_promises
+from sandbox.demo.result import DemoError, DemoLake, DemoResult, Promise, PublishedPlan, check_promises
 from sandbox.demo.sampler import LagSampler
 from sandbox.demo.services import (
     CLIENTS,
@@ -31,18 +34,9 @@ from sandbox.demo.services import (
     write_policy,
 )
 from sandbox.java_tools import JarsError
-from sandbox.kafka.broker import BrokerError, quiet
+from sandbox.kafka.broker import Broker, BrokerError, quiet
 from sandbox.spark.connect_server import ConnectServerError
 from sandbox.workload.workload import Workload, WorkloadError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import FrameType
-
-    from sandbox.airflow.instance import Airflow
-    from sandbox.demo.answers import Runner
-    from sandbox.demo.result import DemoResult, PublishedPlan
-    from sandbox.kafka.broker import Broker
 
 CLUSTER: Final = "sandbox"
 GROUP: Final = "billing"

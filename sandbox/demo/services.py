@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sandbox.airflow.instance import Airflow
@@ -10,9 +12,6 @@ from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS, build_plugin
 from sandbox.spark.connect_server import ConnectServer
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
-    from pathlib import Path
-
     from sandbox.demo.console import Story
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 import time
 import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -22,7 +23,6 @@ from sandbox.processes import free_ports, kill_process, start_process, stop_proc
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 def probe(bootstrap_servers: str) -> str | Exception:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic, OffsetSpec
 from kafka.errors import RetriableError, TopicAlreadyExistsError, UnknownBrokerIdError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 DEFAULT_HINT_TOPIC = "evenlag-hints"
 _CREATE_WITHIN_S: Final = 30.0

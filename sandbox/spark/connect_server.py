@@ -12,16 +12,14 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from sandbox.jars import spark_jars
 from sandbox.processes import free_ports, start_process, stop_process
 from spark_jobs.runtime.session_conf import EMBEDDED_CONF, JVM_OPTIONS_KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _START_TIMEOUT_S: Final = 180.0
 # The subreaper kills what does not end earlier.

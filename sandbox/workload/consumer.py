@@ -12,18 +12,16 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka.errors import KafkaError
 
 from evenlag.consumer import HintedConsumer, ProcessedOffsets
 from sandbox.kafka.topic_admin import DEFAULT_HINT_TOPIC
 from sandbox.workload.journal import Journal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 BATCHES_PER_S = 10
 

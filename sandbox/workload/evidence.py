@@ -8,14 +8,12 @@ when the process exits, or when it is killed.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from sandbox.workload.journal import read_journal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
 Partition = tuple[str, int]
 _FOREVER = float("inf")

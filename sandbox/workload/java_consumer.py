@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sandbox.jars import broker_classpath
 from sandbox.java_tools import compile_java, java_command
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS, build_client
-from sandbox.workload.consumer import BATCHES_PER_S
-
-if TYPE_CHECKING:
-    from sandbox.workload.consumer import ConsumerSpec
+from sandbox.workload.consumer import BATCHES_PER_S, ConsumerSpec
 
 __all__ = ["MOST_HEAP_MB", "build", "command", "write_spec"]
 

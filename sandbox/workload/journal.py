@@ -6,10 +6,8 @@ import json
 import os
 import threading
 import time
-from typing import IO, TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import IO, Any
 
 
 class Journal:

@@ -9,15 +9,11 @@ the broker's assignor.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from evenlag.kafka.connection import to_librdkafka
-from sandbox.workload.consumer import BATCHES_PER_S, Worker, main
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sandbox.workload.consumer import ConsumerSpec
+from sandbox.workload.consumer import BATCHES_PER_S, ConsumerSpec, Worker, main
 
 _POLL_S = 0.1
 

@@ -9,14 +9,12 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka import KafkaProducer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _TICK_S = 0.1
 

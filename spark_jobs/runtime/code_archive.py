@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import zipfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,8 +19,6 @@ from typing import TYPE_CHECKING, Final
 from evenlag.errors import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark import SparkContext
 
 WHEEL_VARIABLE: Final = "EVENLAG_WHEEL"

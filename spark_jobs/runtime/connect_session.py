@@ -14,6 +14,7 @@ import tempfile
 import threading
 import uuid
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -33,8 +34,6 @@ from spark_jobs.runtime.code_archive import build_archive, code_hash
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, LOCAL_CONF, SERVER_CODE_KEY, is_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import SparkSession
 
 

@@ -8,7 +8,9 @@ attempt to take it, and count only if its marker follows, which ``deltalake`` wr
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,17 +28,14 @@ from evenlag.lake.schema_evolution import (
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.spark_storage import check_log_store
 from evenlag.lake.table_properties import wanted_properties
+from evenlag.lake.tables import Table
 from spark_jobs.runtime.frames import conform, with_month
 from spark_jobs.runtime.sql_text import days_condition, identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-    from datetime import date
-
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-    from evenlag.lake.tables import Table
 
 TABLE_PROPERTIES: Final = {
     "delta.minReaderVersion": str(PROTOCOL[0]),

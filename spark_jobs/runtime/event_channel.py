@@ -8,12 +8,9 @@ import select
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-from evenlag.job_events import encode_event
-
-if TYPE_CHECKING:
-    from evenlag.job_events import JobEvent
+from evenlag.job_events import JobEvent, encode_event
 
 # Seconds that an interrupted job has to end its JVM before its process group is killed.
 _PATIENCE_S: Final = 15.0

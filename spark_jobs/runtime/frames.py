@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
+from evenlag.lake.tables import Table
 from evenlag.lake.tables.contract import MONTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark import StorageLevel
     from pyspark.sql import DataFrame
-
-    from evenlag.lake.tables import Table
 
 
 class CachedFrames(ExitStack):

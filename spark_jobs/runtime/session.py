@@ -12,7 +12,8 @@ import signal
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
@@ -32,9 +33,6 @@ from spark_jobs.runtime.classic_session import (
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, SERVER_PARALLELISM_KEY, is_local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
     from pyspark.sql import SparkSession
 
 OpenSession: TypeAlias = "Callable[[], AbstractContextManager[SparkSession]]"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterable
+from datetime import date
+from typing import Final
 
+from evenlag.lake.tables import Table
 from evenlag.lake.tables.month_partitions import month_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from datetime import date
-
-    from evenlag.lake.tables import Table
 
 # Spark reads a backslash, u and four digits as the character of that code; for a larger code U and eight.
 _MAX_SHORT_CODE: Final = 0xFFFF

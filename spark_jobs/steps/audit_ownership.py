@@ -8,12 +8,14 @@ changed since, whatever the order of their arrival; its rows are replaced, one c
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.pending_days import (
+    AuditDay,
     AuditProgress,
     read_audit_days,
     read_changed_days,
@@ -31,12 +33,8 @@ from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.transforms.audit_intervals import build_memberships, build_ownership, number_snapshots
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-    from datetime import date
-
     from pyspark.sql import DataFrame
 
-    from evenlag.audit.pending_days import AuditDay
     from spark_jobs.runtime.delta_lake import Lake
 
 _LOG = named_logger(__name__)

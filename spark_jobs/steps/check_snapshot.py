@@ -6,15 +6,18 @@ once: whoever finds them on record keeps them, so a repeat decides the same.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import OnFailure
 from evenlag.errors import QualityCheckError
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, QUALITY_RESULTS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
 from evenlag.planning.decision_record import once, read_decision
+from evenlag.policy.cluster_settings import QualitySettings
 from evenlag.quality.checks import (
     CHECKS,
     COMMIT_COLUMNS,
@@ -32,13 +35,8 @@ from evenlag.quality.checks import (
 from spark_jobs.steps.expectations import run_suite, value_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.policy.cluster_settings import QualitySettings
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _LOG = named_logger(__name__)

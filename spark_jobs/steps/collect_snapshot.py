@@ -7,14 +7,16 @@ marker wins, and the other attempt's rows are never read. A repeat of a slot tha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import GroupType
 from evenlag.errors import ClusterMismatchError
 from evenlag.kafka.arrow_rows import problem_rows, with_head
-from evenlag.kafka.cluster_reader import ClusterReader
+from evenlag.kafka.cluster_reader import ClusterReader, ClusterSnapshot
 from evenlag.kafka.connection import admin_client, request_limits
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms
@@ -25,18 +27,13 @@ from evenlag.logging_setup import named_logger
 from evenlag.planning.forecast_snapshot import read_expected
 from evenlag.publishing.writing.topic_settings import read_max_bytes
 from spark_jobs.runtime.frames import run_in_parallel
-from spark_jobs.runtime.progress import no_progress
+from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
-
-    from evenlag.kafka.cluster_reader import ClusterSnapshot
     from evenlag.policy.settings import Policy
     from spark_jobs.runtime.delta_lake import Lake
-    from spark_jobs.runtime.progress import ReportProgress
 
 _LOG = named_logger(__name__)
 _OF_GROUPS: Final = frozenset({"group", "commits"})

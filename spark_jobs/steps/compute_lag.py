@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,8 +18,6 @@ from spark_jobs.transforms.batch_packing import pack_groups
 from spark_jobs.transforms.lag import COMMIT_HISTORY, OFFSET_HISTORY, build_lag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
     from pyspark.sql import DataFrame
 

@@ -20,6 +20,7 @@ from evenlag.planning.forecast_snapshot import forecast_snapshot
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.planning.plan_history import read_history
 from evenlag.planning.speed_snapshot import measure_speeds
+from evenlag.policy.loader import LoadedPolicy
 from evenlag.publishing.plan_outcomes import find_open_since, read_published, score_plans, settle_outcomes
 from evenlag.publishing.sealing.row_seal import Sealer
 from spark_jobs.runtime.delta_lake import Lake
@@ -33,8 +34,6 @@ from spark_jobs.steps.validate_plans import validate_plans
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from evenlag.policy.loader import LoadedPolicy
 
 
 def run_observe(

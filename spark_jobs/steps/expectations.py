@@ -11,18 +11,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import QualityCheckError
-from evenlag.policy.gates import GATES, Comparison
+from evenlag.policy.gates import GATES, Comparison, Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     import pandas as pd
 
-    from evenlag.policy.gates import Gate
     from evenlag.quality.checks import Check
 
     # What an expectation is made of: name, observed values, limits, comparison, and whether null passes.

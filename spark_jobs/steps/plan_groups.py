@@ -9,6 +9,7 @@ when it has a head: all its rows are written before.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
@@ -23,6 +24,7 @@ from evenlag.lake.writer import DirectWriter, append_once
 from evenlag.logging_setup import named_logger
 from evenlag.planning.assignments_hash import hash_plans
 from evenlag.planning.decision_record import (
+    DecisionRecord,
     once,
     read_decision,
     read_judged,
@@ -31,10 +33,11 @@ from evenlag.planning.decision_record import (
     record_decision,
 )
 from evenlag.planning.measured_rows import with_measures
-from evenlag.planning.plan_batch import PLANNED, table_rows
+from evenlag.planning.plan_batch import PLANNED, PlanContext, table_rows
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_recorded
 from evenlag.publishing.event_log import append_plan_events, plan_event
+from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import (
     NOT_AS_SEALED,
     is_followed,
@@ -43,22 +46,15 @@ from evenlag.publishing.sealing.verified_plans import (
 )
 from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots
-from spark_jobs.steps.snapshot_rows import to_contract
+from spark_jobs.steps.snapshot_rows import SnapshotRows, to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
 from spark_jobs.transforms.forecasts import join_forecasts
 from spark_jobs.transforms.plan_frames import build_plans, plan_in_driver, select_assignments, shared_values
 from spark_jobs.transforms.speeds import join_costs, join_speeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-    from evenlag.planning.decision_record import DecisionRecord
-    from evenlag.planning.plan_batch import PlanContext
-    from evenlag.publishing.sealing.row_seal import Sealer
-    from spark_jobs.steps.snapshot_rows import SnapshotRows
 
     _ReadAssignments = Callable[[Collection[str]], Iterable[pa.Table]]
 

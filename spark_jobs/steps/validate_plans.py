@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from datetime import UTC, timedelta
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import Mode, PlanEvent
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.planning.decision_record import once
 from evenlag.planning.gate_inputs import build_gate_rows
 from evenlag.policy.gates import cooldown_of
 from evenlag.publishing.event_log import append_plan_events, plan_event
+from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import (
     NOT_AS_SEALED,
     FaultyPlan,
@@ -31,13 +35,7 @@ from evenlag.publishing.sealing.verified_plans import (
 from spark_jobs.steps.expectations import gate_verdicts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from datetime import datetime
-
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
     from evenlag.planning.plan_batch import PlanContext
-    from evenlag.publishing.sealing.row_seal import Sealer
     from spark_jobs.steps.plan_groups import Planned
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 

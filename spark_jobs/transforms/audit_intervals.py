@@ -8,6 +8,7 @@ windows of ownership are within a group: its rows are shuffled once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Final
@@ -17,8 +18,6 @@ from evenlag.lake.tables import MEMBERSHIPS, OWNERSHIP
 from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import Column, DataFrame
 
 # Columns from the first and the last snapshot of an interval, and from the snapshots next to it.

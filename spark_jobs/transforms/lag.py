@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,8 +12,6 @@ from evenlag.lake.tables import LAG
 from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pyarrow as pa
     from pyspark.sql import DataFrame
 

@@ -6,23 +6,22 @@ tables, :func:`evenlag.planning.plan_batch.plan_batch`.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from numpy.typing import NDArray
+
 from evenlag.enums import Mode
-from evenlag.planning.plan_batch import PLANNED, SHARED, assignment_rows, plan_batch, with_counts
+from evenlag.planning.plan_batch import PLANNED, SHARED, PlanContext, assignment_rows, plan_batch, with_counts
 from spark_jobs.transforms.batch_packing import with_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
     import numpy as np
     import pyarrow as pa
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
-    from evenlag.planning.plan_batch import PlanContext
 
 LAG_COLUMNS: Final = (
     "topic_id",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagStatus
@@ -10,8 +11,6 @@ from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
 from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
-    from datetime import date, datetime
-
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -17,8 +18,6 @@ from evenlag.errors import JobError
 from evenlag.policy.setting_types import ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from evenlag.policy.settings import Policy
 
 POLICY_ACTOR: Final = "policy"

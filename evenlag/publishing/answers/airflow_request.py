@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
@@ -18,9 +19,6 @@ from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.policy.secrets import SecretRef
 from evenlag.publishing.answers.actors import REASON, SENT_BY, Actor, NotAnApproverError, sent_by_command
 from evenlag.publishing.approvals import NotWaitingError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 URL_VARIABLE: Final = "EVENLAG_AIRFLOW_URL"
 TOKEN_FILE_VARIABLE: Final = "EVENLAG_AIRFLOW_TOKEN_FILE"  # noqa: S105  # the variable's name

@@ -9,24 +9,21 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from evenlag.enums import REBALANCING_STATES
+from assignor_core.hint import HintPayload
+from evenlag.enums import REBALANCING_STATES, GroupType
 from evenlag.errors import JobError
 from evenlag.kafka.connection import kafka_errors, request_limits
-from evenlag.kafka.live_groups import read_live_groups
+from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from assignor_core.hint import HintPayload
-    from evenlag.enums import GroupType
-    from evenlag.kafka.live_groups import LiveGroup
     from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)

@@ -9,6 +9,7 @@ have all joined before that, leaders of evenlag ignore it: its subscription is m
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +24,6 @@ from evenlag.kafka.topic_metadata import error_name
 from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,8 +12,6 @@ from assignor_core.loads import Loads, decode_loads
 from evenlag.publishing.sealing.row_seal import key_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from evenlag.policy.cluster_settings import ClusterSettings
 
 _Record = TypeVar("_Record", Hint, Loads)

@@ -16,8 +16,9 @@ its cluster, month and the statistics of the file do not exclude that the file h
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import Mode, PlanEvent, RequestState
 from evenlag.errors import SecretError
 from evenlag.lake.arrow_schema import arrow_schema, stored_schema
-from evenlag.lake.file_pruning import may_match
+from evenlag.lake.file_pruning import Filter, may_match
 from evenlag.lake.tables import (
     APPROVAL_REQUESTS,
     DECISIONS,
@@ -33,6 +34,7 @@ from evenlag.lake.tables import (
     PLAN_ASSIGNMENTS,
     PLAN_EVENTS,
     PLANS,
+    Table,
 )
 from evenlag.lake.tables.month_partitions import month_of
 from evenlag.lake.unreadable_files import ERROR
@@ -41,14 +43,9 @@ from evenlag.publishing.sealing.row_seal import SEAL, Sealer, as_stored
 from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from datetime import date, datetime
-
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
-    from evenlag.lake.tables import Table
     from evenlag.policy.loader import LoadedPolicy
 
     Row = Mapping[str, Any]

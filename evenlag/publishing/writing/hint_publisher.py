@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,8 +21,6 @@ from evenlag.logging_setup import named_logger
 from evenlag.publishing.hint_topic import is_committed, own_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)

@@ -7,6 +7,7 @@ bound on what it expands to, so brokers store what producers send uncompressed, 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import PublishError
@@ -14,8 +15,6 @@ from evenlag.kafka.broker_requests import no_answer_errors
 from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)

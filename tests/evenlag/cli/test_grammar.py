@@ -12,7 +12,7 @@ from evenlag.cli.app import app
 from evenlag.cli.console import console, print_json
 from evenlag.cli.grammar import use_grammar
 from evenlag.cli.layout import Table
-from evenlag.cli.options import JsonOption  # noqa: TC001  # Typer reads the annotation
+from evenlag.cli.options import JsonOption  # Typer reads the annotation
 from tests.support.each import for_each
 
 if TYPE_CHECKING:
