@@ -7,20 +7,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-__all__ = [
-    "AssignorError",
-    "HintError",
-    "HintForeignError",
-    "HintFormatError",
-    "HintMismatchError",
-    "HintSignatureError",
-    "HintVersionError",
-    "InvalidAssignmentError",
-    "ProblemError",
-    "SubscriptionsDifferError",
-    "UnknownAssignorError",
-]
-
 
 class AssignorError(Exception):
     """The root of all errors that ``assignor_core`` raises on purpose."""

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from assignor_core.errors import ProblemError
 from assignor_core.members import Member, UnknownClaim, utf16_key
 
-__all__ = ["Assignment", "Group"]
-
 Assignment: TypeAlias = NDArray[np.int32]
 """Row → member index, -1 for none."""
 

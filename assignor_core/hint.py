@@ -38,23 +38,6 @@ from assignor_core.record import (
     topic_id_text,
 )
 
-__all__ = [
-    "ENVELOPE_VERSION",
-    "GROUP_KEY_PREFIX",
-    "STOP_KEY",
-    "Hint",
-    "HintPayload",
-    "decode_hint",
-    "derive_broker_key",
-    "derive_group_key",
-    "encode_hint",
-    "fingerprint",
-    "hint_key",
-    "member_key",
-    "plan_id",
-    "topic_id_text",
-]
-
 ENVELOPE_VERSION = 1
 GROUP_KEY_PREFIX = "group/"
 STOP_KEY = "control/stop"

@@ -33,21 +33,6 @@ from assignor_core.record import (
     topic_id_text,
 )
 
-__all__ = [
-    "LOADS_KEY_PREFIX",
-    "MAX_CAPACITY",
-    "MAX_CLOCK_AHEAD_MS",
-    "MAX_FLOW_AGE_S",
-    "MAX_LOAD_SUM",
-    "LoadFlow",
-    "LoadRacks",
-    "Loads",
-    "LoadsPayload",
-    "decode_loads",
-    "encode_loads",
-    "loads_key",
-]
-
 LOADS_KEY_PREFIX = "loads/"
 LOADS_VERSION = 1
 MAX_CAPACITY = 1000

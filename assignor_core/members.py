@@ -10,8 +10,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-__all__ = ["TEMPORARY_MEMBER_MARK", "Member", "UnknownClaim", "is_temporary_member", "utf16_key"]
-
 # User data of a member that joins a group only to make it rebalance: it subscribes to no topic.
 TEMPORARY_MEMBER_MARK: Final = b"evenlag:temporary-member"
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from assignor_core.group import Assignment, Group
 
-__all__ = ["Metrics", "count_moves", "measure", "member_counts", "member_lags"]
-
 
 @dataclass(frozen=True, slots=True)
 class Metrics:

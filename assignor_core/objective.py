@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Load", "member_load", "relative_gain"]
 
 # Shares of a group's lag and arrivals are in millionths, so that they are of the size of records.
 _MILLIONTHS = 1e6

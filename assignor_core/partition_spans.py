@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["PartitionSpans"]
 
 _RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?(?:,|\Z)", re.ASCII)
 

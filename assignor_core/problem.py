@@ -18,8 +18,6 @@ from assignor_core.members import Member
 from assignor_core.metrics import count_moves, measure
 from assignor_core.protocol import cooperative_step, settle
 
-__all__ = ["Problem", "parse_problem", "read_problem", "solve"]
-
 _MS_PER_S = 1000.0
 # A typing error must not ask for all memory there is.
 _MAX_PARTITIONS = 20_000_000

@@ -11,8 +11,6 @@ from assignor_core.assignors.base import COOPERATIVE, Assignor
 from assignor_core.group import Assignment, Group
 from assignor_core.members import UnknownClaim
 
-__all__ = ["Settled", "Step", "cooperative_step", "next_round", "settle"]
-
 _MAX_ROUNDS = 10
 
 

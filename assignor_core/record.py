@@ -20,31 +20,6 @@ from typing import Any
 
 from assignor_core.errors import HintForeignError, HintFormatError, HintSignatureError
 
-__all__ = [
-    "MAX_KEY_UNITS",
-    "MAX_NUMBER",
-    "MAX_PARTITIONS_IN_ALL",
-    "MAX_SEQUENCE",
-    "MAX_VALUE_BYTES",
-    "canonical_json",
-    "check_common_fields",
-    "check_fingerprint",
-    "check_number",
-    "check_payload_is_for",
-    "check_signature",
-    "check_text",
-    "check_together",
-    "join_value",
-    "parse_json",
-    "read_envelope",
-    "read_fields",
-    "record_key",
-    "sign",
-    "split_value",
-    "together_content",
-    "topic_id_text",
-]
-
 MAX_VALUE_BYTES = 8 * 1024 * 1024
 """A record's value may have no more: nearly eight times what Kafka accepts by default."""
 MAX_SEQUENCE = 2**53

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from assignor_core.errors import ProblemError
 from assignor_core.group import Assignment, Group
 
-__all__ = ["United", "can_unite", "unite"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class United:

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-__all__ = ["READER_CONFIG", "records_until", "skip_compressed"]
-
 READER_CONFIG: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "group_id": None,

@@ -13,8 +13,6 @@ from assignor_core.group import Assignment, Group
 from assignor_core.metrics import count_moves, member_counts
 from assignor_core.together import unite
 
-__all__ = ["Violation", "check_assignment", "find_violations", "largest_count_gap"]
-
 _SHOWN = 3
 
 

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from assignor_core.algorithms.levels import lower_highest, raise_lowest
 
-__all__ = ["balance", "fill_free"]
-
 _ENOUGH_TO_PASS_ON = 2
 _SWEEPS = 8
 

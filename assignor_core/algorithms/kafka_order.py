@@ -12,8 +12,6 @@ from assignor_core.members import utf16_key
 if TYPE_CHECKING:
     from assignor_core.group import Group
 
-__all__ = ["kafka_order", "subscribers_by_topic"]
-
 
 def kafka_order(group: Group) -> NDArray[np.int32]:
     """Return the members: the static ones by instance id, then the dynamic ones by member id."""

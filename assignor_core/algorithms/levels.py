@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from assignor_core.algorithms.partition_classes import Classes
 
-__all__ = ["even_one_class", "even_out", "lower_highest", "raise_lowest"]
 
 Counts = NDArray[np.int64]
 

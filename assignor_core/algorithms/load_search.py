@@ -17,16 +17,6 @@ from assignor_core.algorithms.partition_classes import Classes, assignment_of_co
 if TYPE_CHECKING:
     from assignor_core.group import Assignment, Group
 
-__all__ = [
-    "LoadSearch",
-    "RankedAssignment",
-    "lower_bound",
-    "place_free_by_load",
-    "ranked_assignment",
-    "search_from_heavy_moves",
-    "search_without_each_move",
-]
-
 
 def lower_bound(
     group: Group,

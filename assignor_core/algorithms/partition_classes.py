@@ -16,14 +16,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from assignor_core.group import Assignment, Group
 
-__all__ = [
-    "Classes",
-    "as_int16_if_fits",
-    "assignment_of_counts",
-    "classes_of",
-    "interleaved_by_topic",
-    "split_by_racks",
-]
 
 _INT16_MAX = 2**15 - 1
 

@@ -29,7 +29,6 @@ from assignor_core.together import can_unite, unite
 if TYPE_CHECKING:
     from assignor_core.loads import LoadsPayload
 
-__all__ = ["PlaceProblem", "Placement", "place_by_load", "row_loads"]
 
 # Load per capacity is compared in thousandths.
 SCALE = 1000

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from assignor_core.loads import MAX_FLOW_AGE_S, LoadsPayload
 from assignor_core.record import MAX_NUMBER
 
-__all__ = ["present_loads"]
-
 _NOBODY = -1
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from assignor_core.algorithms.load_search import LoadSearch
     from assignor_core.group import Assignment, Group
 
-__all__ = ["Racks", "racks_of", "search_near"]
 
 # What a unit of load above the largest allowed one costs, in units of load across racks: one after the other.
 _PRICES = (0.25, 0.5, 1.0, 2.0, 4.0)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Assignment, Group
 
-__all__ = ["COOPERATIVE", "COUNT_SLACK", "EAGER", "WHOLE_BELOW", "Assignor", "Parameter"]
 
 COOPERATIVE = "COOPERATIVE"
 EAGER = "EAGER"

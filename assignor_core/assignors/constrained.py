@@ -13,8 +13,6 @@ from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, Assign
 from assignor_core.errors import SubscriptionsDifferError
 from assignor_core.group import Assignment, Group
 
-__all__ = ["ConstrainedCooperativeStickyAssignor"]
-
 
 @dataclass(frozen=True, slots=True)
 class ConstrainedCooperativeStickyAssignor(Assignor):

@@ -14,8 +14,6 @@ from assignor_core.algorithms.partition_classes import Classes, assignment_of_co
 from assignor_core.assignors.base import COOPERATIVE, EAGER, Assignor
 from assignor_core.group import Assignment, Group
 
-__all__ = ["FairAssignor", "FairestStickyAssignor"]
-
 
 @dataclass(frozen=True, slots=True)
 class FairAssignor(Assignor):

@@ -12,8 +12,6 @@ from assignor_core.algorithms.kafka_order import subscribers_by_topic
 from assignor_core.assignors.base import Assignor
 from assignor_core.group import Assignment, Group
 
-__all__ = ["LagAwareAssignor"]
-
 # Beyond this, sorting topic by topic costs less than its calls.
 _SHORT = 64
 

@@ -25,8 +25,6 @@ from assignor_core.group import Assignment, Group
 from assignor_core.metrics import count_moves
 from assignor_core.verify import largest_count_gap
 
-__all__ = ["LagAwareStickyAssignor", "LoadPlan"]
-
 # Where moves are scarce, neither the largest gain first nor the largest gain a move is always better: a
 # group of few partitions is planned with each, and the best plan taken.
 _THRIFTS = (1.0, 0.0)

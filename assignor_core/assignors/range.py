@@ -13,8 +13,6 @@ from assignor_core.algorithms.kafka_order import kafka_order, subscribers_by_top
 from assignor_core.assignors.base import Assignor
 from assignor_core.group import Assignment, Group
 
-__all__ = ["RangeAssignor"]
-
 
 @dataclass(frozen=True, slots=True)
 class RangeAssignor(Assignor):

@@ -11,8 +11,6 @@ from assignor_core.algorithms.kafka_order import kafka_order, subscribers_by_top
 from assignor_core.assignors.base import Assignor
 from assignor_core.group import Assignment, Group
 
-__all__ = ["RoundRobinAssignor"]
-
 
 @dataclass(frozen=True, slots=True)
 class RoundRobinAssignor(Assignor):

@@ -18,8 +18,6 @@ from assignor_core.algorithms.partition_classes import (
 from assignor_core.assignors.base import COOPERATIVE, COUNT_SLACK, EAGER, Assignor, Parameter
 from assignor_core.group import Assignment, Group
 
-__all__ = ["CooperativeStickyAssignor", "StickyAssignor"]
-
 
 @dataclass(frozen=True, slots=True)
 class StickyAssignor(Assignor):

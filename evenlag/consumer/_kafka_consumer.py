@@ -18,7 +18,7 @@ from kafka.metrics import AnonMeasurable
 from kafka.partitioner.default import murmur2
 
 from assignor_core.errors import HintFormatError
-from assignor_core.hint import topic_id_text
+from assignor_core.record import topic_id_text
 from evenlag.consumer._kafka_coordinator import Membership
 
 _ABSENT_ID = "A" * 22

@@ -66,8 +66,6 @@ class Grants:
         )
 
 
-__all__ = ["INTERVAL_S", "summarize_connection_errors"]
-
 INTERVAL_S: Final = 60.0
 """A broker whose errors go on has one line in so many seconds."""
 

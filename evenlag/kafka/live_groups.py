@@ -10,7 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assignor_core.hint import fingerprint, member_key, topic_id_text
+from assignor_core.hint import fingerprint, member_key
+from assignor_core.record import topic_id_text
 from evenlag.enums import GroupState, GroupType
 from evenlag.kafka.arrow_rows import commit_rows, offset_rows
 from evenlag.kafka.broker_requests import BrokerCalls, RequestLimits

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from assignor_core.hint import topic_id_text
+from assignor_core.record import topic_id_text
 from evenlag.enums import reset_age_ms
 from evenlag.kafka.broker_requests import Answer, BrokerCalls, Call
 from evenlag.kafka.coordinators import GroupRequests, ask_coordinators

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import numpy as np
 
-from assignor_core.hint import topic_id_text
+from assignor_core.record import topic_id_text
 from evenlag.kafka.broker_requests import Answer, BrokerCalls, Call
 
 if TYPE_CHECKING:

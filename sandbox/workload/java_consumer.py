@@ -16,8 +16,6 @@ from sandbox.java_tools import compile_java, java_command
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS, build_client
 from sandbox.workload.consumer import BATCHES_PER_S, ConsumerSpec
 
-__all__ = ["MOST_HEAP_MB", "build", "command", "write_spec"]
-
 MOST_HEAP_MB = 64
 """Heap of a consumer: one that needs more ends at once."""
 

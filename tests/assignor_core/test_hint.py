@@ -30,8 +30,8 @@ from assignor_core.hint import (
     hint_key,
     member_key,
     plan_id,
-    topic_id_text,
 )
+from assignor_core.record import topic_id_text
 
 VECTORS: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parent / "data" / "hint_vectors.json").read_text(encoding="utf-8")

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from assignor_core.hint import HintPayload, encode_hint, fingerprint, topic_id_text
+from assignor_core.hint import HintPayload, encode_hint, fingerprint
+from assignor_core.record import topic_id_text
 from evenlag.consumer import HintAssignor, HintCache
 from tests.evenlag.consumer.test_assignor import Cluster, member
 

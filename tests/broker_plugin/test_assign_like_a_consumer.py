@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from assignor_core.group import Group
-from assignor_core.hint import Hint, fingerprint, topic_id_text
+from assignor_core.hint import Hint, fingerprint
 from assignor_core.members import Member
+from assignor_core.record import topic_id_text
 from evenlag.consumer.cache import HintView
 from evenlag.consumer.events import Reason
 from evenlag.consumer.target_selection import choose_target

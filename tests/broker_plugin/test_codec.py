@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from assignor_core.hint import derive_group_key, encode_hint, topic_id_text
+from assignor_core.hint import derive_group_key, encode_hint
+from assignor_core.record import topic_id_text
 from tests.support.broker_plugin.harness import as_base64
 from tests.support.broker_plugin.problems import CLUSTER_ID, GROUP_ID, A, B, Consumer, Scene, hint_value
 from tests.support.broker_plugin.records import compare

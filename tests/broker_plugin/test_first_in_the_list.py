@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from kafka import KafkaProducer
 
-from assignor_core.hint import (
-    HintPayload,
-    derive_broker_key,
-    encode_hint,
-    fingerprint,
-    hint_key,
-    topic_id_text,
-)
+from assignor_core.hint import HintPayload, derive_broker_key, encode_hint, fingerprint, hint_key
+from assignor_core.record import topic_id_text
 from evenlag.doctor.kafka_checks import KafkaView, check_broker_assignors
 from evenlag.lake.reader import LakeReader
 from evenlag.policy.loader import parse_policy

@@ -18,7 +18,8 @@ from kafka import (
 from kafka.admin import NewTopic
 from kafka.structs import MemberState
 
-from assignor_core.hint import HintPayload, encode_hint, fingerprint, hint_key, member_key, topic_id_text
+from assignor_core.hint import HintPayload, encode_hint, fingerprint, hint_key, member_key
+from assignor_core.record import topic_id_text
 from evenlag.consumer import HintedConsumer
 from tests.support.kafka_python_rejoin_fix import finish_joins
 from tests.support.waiting import wait_until

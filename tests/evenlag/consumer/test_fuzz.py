@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assignor_core.hint import HintPayload, derive_group_key, encode_hint, fingerprint, topic_id_text
+from assignor_core.hint import HintPayload, derive_group_key, encode_hint, fingerprint
+from assignor_core.record import topic_id_text
 from evenlag.consumer import HintAssignor, HintCache, Reason
 from evenlag.consumer._wire_format import read_members
 from tests.evenlag.consumer.test_assignor import Cluster, member, pairs

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from assignor_core.hint import HintPayload, encode_hint, topic_id_text
+from assignor_core.hint import HintPayload, encode_hint
 from assignor_core.loads import LoadsPayload, encode_loads
+from assignor_core.record import topic_id_text
 from evenlag.consumer import HintCache, Reason
 from evenlag.consumer.hint_arrays import FlatHint
 from tests.support.each import for_each

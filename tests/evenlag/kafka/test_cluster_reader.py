@@ -11,7 +11,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from assignor_core.hint import topic_id_text
+from assignor_core.record import topic_id_text
 from evenlag.errors import KafkaAuthenticationError, KafkaUnreachableError
 from evenlag.kafka.broker_requests import BrokerCalls, RequestLimits
 from evenlag.kafka.cluster_reader import ClusterReader, ClusterSnapshot

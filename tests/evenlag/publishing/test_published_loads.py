@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from assignor_core.errors import HintSignatureError
-from assignor_core.hint import derive_group_key, topic_id_text
+from assignor_core.hint import derive_group_key
 from assignor_core.loads import decode_loads, loads_key
+from assignor_core.record import topic_id_text
 from evenlag.kafka.topic_metadata import read_topic_names
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS

@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from assignor_core.hint import (
-    HintPayload,
-    derive_broker_key,
-    encode_hint,
-    fingerprint,
-    hint_key,
-    member_key,
-    topic_id_text,
-)
+from assignor_core.hint import HintPayload, derive_broker_key, encode_hint, fingerprint, hint_key, member_key
 from assignor_core.loads import LoadsPayload, encode_loads, loads_key
+from assignor_core.record import topic_id_text
 from tests.support.broker_plugin.harness import as_base64
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from assignor_core.algorithms.place_by_load import Placement, place_by_load
 from assignor_core.group import Group
-from assignor_core.hint import member_key, topic_id_text
+from assignor_core.hint import member_key
 from assignor_core.loads import LoadRacks, LoadsPayload
 from assignor_core.members import Member, utf16_key
+from assignor_core.record import topic_id_text
 from tests.support.by_load import reference
 
 if TYPE_CHECKING:

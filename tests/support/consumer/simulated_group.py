@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.consumer import JoinGroupResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from assignor_core.hint import HintPayload, encode_hint, fingerprint, member_key, topic_id_text
+from assignor_core.hint import HintPayload, encode_hint, fingerprint, member_key
 from assignor_core.loads import LoadsPayload, encode_loads
+from assignor_core.record import topic_id_text
 from evenlag.consumer import HintAssignor, HintCache
 from evenlag.consumer.rejoin_requests import RejoinRequests
 

@@ -20,8 +20,9 @@ import numpy as np
 from kafka.protocol.consumer import JoinGroupResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from assignor_core.hint import HintPayload, encode_hint, fingerprint, hint_key, member_key, topic_id_text
+from assignor_core.hint import HintPayload, encode_hint, fingerprint, hint_key, member_key
 from assignor_core.loads import LoadsPayload, encode_loads, loads_key
+from assignor_core.record import topic_id_text
 from evenlag.consumer import HintAssignor, HintCache
 from evenlag.consumer._wire_format import make_subscription
 from sandbox.kafka.jvm_jars import build_client
