@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from release.reference.__main__ import PAGES as GENERATED
+from release.reference import PAGES as GENERATED
 from tests.support.each import for_each
 from tests.support.pages.markdown import Page, all_pages
 

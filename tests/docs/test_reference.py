@@ -21,8 +21,7 @@ from evenlag.enums import (
 )
 from evenlag.monitoring.alerts import AlertKind
 from evenlag.policy.settings import Policy
-from release.reference.__main__ import PAGES, main
-from release.reference.pages import render_assignors, render_records, replace_table
+from release.reference import PAGES, main, render_assignors, render_records, replace_table
 from tests.support.pages.markdown import ROOT, Page, cells
 
 if TYPE_CHECKING:

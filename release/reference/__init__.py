@@ -1,1 +1,0 @@
-"""The pages under ``docs/reference`` and the index of the decision records, generated from the code."""
