@@ -3,8 +3,6 @@
 The types differ by what a caller can do about them; the message holds the numbers.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 

@@ -4,8 +4,6 @@ Objects exist at the edges only: a problem file, a join request, a test. `assign
 same as arrays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple

@@ -1,7 +1,5 @@
 """The problem and the answer as JSON, for the command line and for tests."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Mapping, Sequence

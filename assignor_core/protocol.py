@@ -1,7 +1,5 @@
 """The cooperative protocol: two phases instead of one, so that nobody ever works beside another (KIP-429)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -5,8 +5,6 @@ for hints and loads, in the encoder and in the decoder (ADR 67): whatever a deco
 and small enough to work with. Whatever breaks a rule raises `HintFormatError`.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -1,7 +1,5 @@
 """Topics whose equal partition numbers stay with one member: a group in which they are one row (ADR 106)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The consumer is an argument, so that this module imports nothing. What it relies
 checked by ``evenlag.consumer.kafka_python``.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType

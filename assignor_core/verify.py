@@ -1,7 +1,5 @@
 """The one checker of an assignment, used by the tests, the jobs and the consumer alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

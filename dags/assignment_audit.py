@@ -1,7 +1,5 @@
 """The DAG of the audit, for the policy that ``EVENLAG_CONFIG`` names."""
 
-from __future__ import annotations
-
 from evenlag.airflow import make_dags
 
 make_dags(only=["assignment_audit"])

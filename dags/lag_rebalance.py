@@ -1,7 +1,5 @@
 """The cycles: one DAG for each cluster of the policy that ``EVENLAG_CONFIG`` names."""
 
-from __future__ import annotations
-
 from evenlag.airflow import make_dags
 
 make_dags(only=["lag_rebalance"])

@@ -1,7 +1,5 @@
 """The DAG that compares candidates, if the policy that ``EVENLAG_CONFIG`` names has comparisons."""
 
-from __future__ import annotations
-
 from evenlag.airflow import make_dags
 
 make_dags(only=["plan_comparison"])

@@ -1,7 +1,5 @@
 """The DAG that maintains the lake of the policy that ``EVENLAG_CONFIG`` names."""
 
-from __future__ import annotations
-
 from evenlag.airflow import make_dags
 
 make_dags(only=["table_maintenance"])

@@ -1,7 +1,5 @@
 """Entry point of the `evenlag` command. Reports a missing extra without a traceback."""
 
-from __future__ import annotations
-
 import sys
 
 

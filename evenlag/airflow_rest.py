@@ -1,7 +1,5 @@
 """The client of Airflow's REST API: for answers to approval requests, `evenlag doctor` and the sandbox."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

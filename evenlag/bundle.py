@@ -1,7 +1,5 @@
 """Location of the DAG files and the sandbox: next to the sources, or as data in the wheel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -3,8 +3,6 @@
 Standard library only: Spark executors have no pydantic.
 """
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from typing import Final

@@ -1,7 +1,5 @@
 """Errors, by what the caller can do about them."""
 
-from __future__ import annotations
-
 
 class JobError(Exception):
     """Base class of all expected errors.

@@ -1,7 +1,5 @@
 """Values as text for tables and messages: numbers, shares, durations, moments, and partly known sums."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Iterable, Mapping

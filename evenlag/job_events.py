@@ -6,8 +6,6 @@ one line; ``event`` names its kind. A reader ignores lines that it does not know
 newer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

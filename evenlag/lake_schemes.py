@@ -4,8 +4,6 @@ A commit creates a file that must not exist yet. What keeps several writers apar
 and Spark has to use it: by Delta's own log store of that scheme, or by one of evenlag's (``log_store/``).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlparse

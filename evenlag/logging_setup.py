@@ -5,8 +5,6 @@ every record in this scope contains these fields, whichever module or library lo
 structlog: its records get the same fields.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -3,8 +3,6 @@
 Spark executors use them, so nothing but google-re2 is imported, and only where a pattern is an expression.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from functools import lru_cache

@@ -5,8 +5,6 @@ set-group-id bit (mode 2770, or 2750 for a group that only reads), several users
 folder's group. Otherwise all files belong to one user.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

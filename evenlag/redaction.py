@@ -4,8 +4,6 @@ evenlag does not log secrets, but an error of a library may contain what it was 
 :meth:`~evenlag.policy.secrets.SecretRef.resolve` registers each value that it reads.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Names of groups, topics, members, clients and hosts, and the reasons that contai
 that may connect to the cluster: they are hostile input wherever they are printed.
 """
 
-from __future__ import annotations
-
 import re
 from html import escape
 from typing import Final

@@ -5,8 +5,6 @@ skipped: the newest due slot is next. Only the wall clock counts, so a computer 
 newest slot.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -5,8 +5,6 @@ it leaves the ``/`` of a token as it is, and the client then refuses the URL wit
 token; and it passes any text of ``use_ssl`` on, of which the client takes all but ``true`` for no.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import Final

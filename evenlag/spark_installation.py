@@ -1,7 +1,5 @@
 """Location of Delta's jars and of evenlag's log stores."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -5,8 +5,6 @@ which evenlag built or its user added, must be safe from other users instead. Ha
 folder by inode, change time and size, so that a start does not read what has not changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

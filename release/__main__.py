@@ -1,7 +1,5 @@
 """The command line of releases: ``python -m release build|licences|vulnerabilities``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

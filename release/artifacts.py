@@ -1,7 +1,5 @@
 """The files of a release, built from an exported commit."""
 
-from __future__ import annotations
-
 import filecmp
 import hashlib
 import os

@@ -4,8 +4,6 @@ The packages' own metadata name them: an SPDX expression in new ones, a classifi
 ``licences.toml`` has the rules, the exceptions with their reasons, and what the metadata do not say.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """A source tree of evenlag: its own data, its newest commit as an export, and archives of its files."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

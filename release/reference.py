@@ -1,7 +1,5 @@
 """The generated pages of `docs`: ``python -m release.reference``; with ``--check`` it only compares them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

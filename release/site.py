@@ -4,8 +4,6 @@ Python-Markdown wants four spaces for what belongs to a list item, and a blank l
 takes the width of the item's marker, and no blank line. Links lead to where the site has a page.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Iterable, Iterator

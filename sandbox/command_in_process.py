@@ -1,7 +1,5 @@
 """Runs the command in this process: comparisons of its output with the lake call it hundreds of times."""
 
-from __future__ import annotations
-
 import io
 import traceback
 from collections.abc import Sequence

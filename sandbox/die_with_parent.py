@@ -5,8 +5,6 @@ parent with threads. Linux sends the signal when the *thread* that started the p
 long-lived processes from a long-lived thread. On other systems the command runs without this protection.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -10,8 +10,6 @@ Spark's Ivy (a jar of the pyspark package) fetches them, with its own settings: 
 looks into the user's Maven folder first, where incomplete downloads make it fail.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import hashlib

@@ -4,8 +4,6 @@ Builds are reproducible: the same sources and the same compiler give the same by
 are sorted and have no time.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Child processes that never outlive their parent and that stop as process groups."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

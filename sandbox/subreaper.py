@@ -6,8 +6,6 @@ subreaper"), gets a signal when its own parent dies, and then ends all that are 
 ends the command's group.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

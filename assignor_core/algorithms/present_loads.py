@@ -3,8 +3,6 @@
 All is in integers, and divisions round down: the broker plug-in and the Java client give the same loads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ To add one, write its module and add its class to the list below: policies, simu
 the reference know it from then on.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from typing import Any, Final

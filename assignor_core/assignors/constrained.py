@@ -1,7 +1,5 @@
 """`constrained-cooperative-sticky`: KIP-615, for groups whose members subscribe to the same topics."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """`fair` and `fairest-sticky`: the two alternatives that KIP-54 discusses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

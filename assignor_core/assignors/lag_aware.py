@@ -1,7 +1,5 @@
 """`lag-aware`: KIP-169 made exact, topic by topic."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """`lag-aware-sticky`: load evened out by few moves, within the limits of a policy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

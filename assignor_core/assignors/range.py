@@ -1,7 +1,5 @@
 """`range`: exactly what Kafka's own gives, by racks too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """`roundrobin`: exactly what Kafka's own gives."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

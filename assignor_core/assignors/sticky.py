@@ -1,7 +1,5 @@
 """`sticky` and `cooperative-sticky`: even first, then as little moved as that allows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

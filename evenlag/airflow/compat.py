@@ -1,7 +1,5 @@
 """What moved between Airflow 3.1 and newer versions, by one name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from inspect import signature

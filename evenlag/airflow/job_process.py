@@ -5,8 +5,6 @@ stopped, by a signal to its process group, and when the task's process is killed
 reader of its events is gone (``--events-fd``).
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ OpenLineage is imported only when the provider requests lineage. The lineage con
 topics and the columns of the table contracts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final

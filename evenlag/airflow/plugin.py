@@ -7,8 +7,6 @@ All Airflow processes load their plugins, including workers, so this module impo
 is imported on the first request.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 from urllib.parse import urlsplit
 

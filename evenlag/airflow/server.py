@@ -1,7 +1,5 @@
 """FastAPI application that serves the overview and the reports in Airflow's API server, as it permits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any

@@ -4,8 +4,6 @@ A connection of type Spark Connect: the task starts the job as a child process, 
 server and needs no JVM. A connection of type Spark: ``spark-submit`` to its master.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence

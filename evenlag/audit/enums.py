@@ -1,7 +1,5 @@
 """Names that the answers of the audit use: kinds of anomalies, causes of rebalances, verdicts, certainty."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -4,8 +4,6 @@ An audited day is a UTC day; its snapshots are those that started on it, whateve
 reads more than a month of snapshots at once.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import secrets

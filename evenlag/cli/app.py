@@ -3,8 +3,6 @@
 Only Typer and Rich are imported here, so that the command starts fast: each command imports what it needs.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

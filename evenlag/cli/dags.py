@@ -1,7 +1,5 @@
 """`evenlag dags`: install the DAG files in Airflow's DAG folder."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Annotated

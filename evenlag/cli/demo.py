@@ -1,7 +1,5 @@
 """`evenlag demo`: one cycle end to end on this machine."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What all commands have in common on the command line: help, groups of options, output formats, defaults."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable

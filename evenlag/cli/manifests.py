@@ -1,7 +1,5 @@
 """Manifests of autoscalers that follow the advice: a KEDA ScaledObject, or a HorizontalPodAutoscaler."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

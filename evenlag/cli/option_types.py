@@ -4,8 +4,6 @@ Each function that takes only a text is a ``parser`` of Typer, or makes one: it 
 ``typer.BadParameter``, which the command reports with exit code 2.
 """
 
-from __future__ import annotations
-
 import os
 import string
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Kafka consumer groups that follow evenlag's hints. One line to adopt, without Spark or Airflow."""
 
-from __future__ import annotations
-
 # First: the other modules import what an unsuitable kafka-python may lack.
 from evenlag.consumer.kafka_python import TESTED as TESTED_KAFKA_PYTHON
 

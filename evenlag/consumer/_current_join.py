@@ -1,7 +1,5 @@
 """The join of one consumer: it goes on between two polls, and its assignment waits for the next poll."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any

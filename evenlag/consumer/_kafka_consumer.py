@@ -6,8 +6,6 @@ to an assignor. `_kafka_coordinator` and `_group_metadata` change the behaviour 
 against 3.0.1 to 3.0.12; ``tests/evenlag/consumer/test_kafka_contract.py`` fails when a name no longer exists.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

@@ -6,8 +6,6 @@ which accepts it. Its ``poll()`` returns no records during a join, those of kept
 module replaces methods of one coordinator object; `kafka_python` checks their names.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping

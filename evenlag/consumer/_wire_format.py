@@ -1,7 +1,5 @@
 """Subscriptions and assignments of the classic protocol: between kafka-python's types and plain values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The assignor that kafka-python calls: true claims, hints and loads, two phases (KIP-429), no exceptions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Cache of a group's newest hint and loads: a watcher writes it, an assignor reads it, and neither waits."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """`HintedConsumer`: a `KafkaConsumer` that follows hints."""
 
-from __future__ import annotations
-
 import random
 import re
 import time

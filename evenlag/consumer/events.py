@@ -1,7 +1,5 @@
 """Hint events, with reason codes that are stable over releases, and their log."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Reads the hint topic for all consumers of a process that connect alike: one thread, one connection."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -5,8 +5,6 @@ application that runs: as an exception in ``poll()``, or as a commit that is not
 with an unsuitable version does not start, and the error names the versions that are tested.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from importlib import import_module

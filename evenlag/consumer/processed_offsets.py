@@ -1,7 +1,5 @@
 """Commit processed offsets, and clean up only partitions that really left (KIP-54's advice to listeners)."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """One member's requests for rebalances: what it owns, what its hint says, and what its last join brought."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

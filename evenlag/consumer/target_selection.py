@@ -3,8 +3,6 @@
 Pure: it uses a `Group` and a `HintView`, and does not import kafka-python.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Keeps one consumer's hint cache up to date, by a reader that the consumers of a process share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data model of a check: verdicts, findings, results and lanes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

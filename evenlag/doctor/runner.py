@@ -1,7 +1,5 @@
 """Collects the checks for a policy, a lake and this machine, selects the requested ones, and runs them."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import os

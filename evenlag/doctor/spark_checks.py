@@ -1,7 +1,5 @@
 """Checks of where Spark jobs run: the Spark Connect server, or what a driver needs on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Charts as SVG text, with lines, marks and legends, whose colors are CSS variables of the page."""
 
-from __future__ import annotations
-
 import io
 import re
 import warnings

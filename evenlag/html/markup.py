@@ -1,7 +1,5 @@
 """HTML of pages, tables and figures. Plain text arguments are escaped."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path

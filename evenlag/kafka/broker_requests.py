@@ -5,8 +5,6 @@ does not answer. Here each broker has its own queue: its requests are sent one a
 timeout and a few retries. A broker that fails too often is skipped for the rest of the snapshot.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Group coordinators: which broker coordinates a group, and requests about groups to them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

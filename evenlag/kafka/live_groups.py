@@ -1,7 +1,5 @@
 """Current state of groups: the check right before a hint is published."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

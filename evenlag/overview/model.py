@@ -1,7 +1,5 @@
 """Content of the overview: a cluster's last snapshot, and one row per group."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

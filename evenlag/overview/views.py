@@ -5,8 +5,6 @@ lakes by the prefixes of the DAG ids; the clusters are those that a lake has sna
 variable, the policy that ``EVENLAG_CONFIG`` names is the only one, and its DAG ids have no prefix.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ Airflow's presets, and is evaluated in UTC. croniter takes more than that: a six
 ``R`` for a random value, which would be another one in each process. Those are errors here.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final

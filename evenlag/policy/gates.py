@@ -5,8 +5,6 @@ rule's ``gates``, its expectation, its rows in ``gate_results``, whether a failu
 simulation applies it, and its rows in ``docs/gates.md``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ A policy is stored in the lake, so only settings of a list may be literals. What
 reference, and a name that is not known is refused: it may be a misspelt one of a secret.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ pydantic validates settings where the policy is read; executors do not have pyda
 object becomes one of these: the same attributes and methods, without validation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

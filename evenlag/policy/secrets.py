@@ -4,8 +4,6 @@ A reference is resolved when a Kafka connection is opened or a hint is signed, i
 resolved secret is never put into settings, argument lists, Spark's configuration or messages.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from fnmatch import fnmatchcase

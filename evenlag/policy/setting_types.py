@@ -1,7 +1,5 @@
 """Types of single settings: assignors, cron expressions, paths, approvers, and kafka-python's settings."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any, Final, Self
 

@@ -4,8 +4,6 @@ YAML allows duplicate keys and uses the last value; a policy with two modes for 
 Files that expand too far (aliases of aliases) or nest too deeply are rejected before they are built.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any, Final

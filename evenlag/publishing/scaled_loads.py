@@ -1,7 +1,5 @@
 """Loads and their flow as the whole numbers of a record (ADR 114)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -4,8 +4,6 @@ They replace Great Expectations' own pages, which load scripts, styles and a tra
 do not escape the names that they show. These load nothing, and every name is escaped.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A client of Airflow's REST API that triggers DAGs and follows their runs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

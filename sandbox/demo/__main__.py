@@ -1,7 +1,5 @@
 """Runs the demo with ``python -m sandbox.demo``, as ``evenlag demo`` does."""
 
-from __future__ import annotations
-
 import sys
 
 from sandbox.demo.run import main

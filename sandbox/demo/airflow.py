@@ -1,7 +1,5 @@
 """``make airflow``: a broker, a skewed workload, a Spark Connect server and Airflow, until Ctrl-C."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import ExitStack

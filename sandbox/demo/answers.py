@@ -3,8 +3,6 @@
 The files are read here with pyarrow and the standard library only, so an error of evenlag's reader shows.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

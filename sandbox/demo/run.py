@@ -1,7 +1,5 @@
 """The demo: a broker, a group with even partition counts and uneven lag, Airflow, and two runs of the DAG."""
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import signal

@@ -4,8 +4,6 @@ It creates the topics, starts the consumers, gives the first one a backlog, and 
 it is stopped. ``check`` reports by its exit code whether all processes run, for a health check.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

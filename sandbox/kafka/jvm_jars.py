@@ -4,8 +4,6 @@ The plug-in is for brokers, the client for Java consumers of the classic protoco
 (``jvm/core``), so each is one jar. Building needs only javac and the jars of Kafka.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Topics of the sandbox: creation, and offsets of their partitions."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final

@@ -4,8 +4,6 @@ It is the program that production runs (``python -m spark_jobs.connect_server``)
 of the JVM. Whoever can connect to it runs code as its user, so it listens on 127.0.0.1 only.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

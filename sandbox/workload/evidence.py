@@ -5,8 +5,6 @@ partition begins when its listener reports the assignment. It ends when the list
 when the process exits, or when it is killed.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ It has the configuration, the events and the behavior of `sandbox.workload.consu
 ``sandbox/workload/java``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

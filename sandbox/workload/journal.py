@@ -1,7 +1,5 @@
 """The journal of one process: one JSON object per line, each flushed, so that a kill loses no event."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

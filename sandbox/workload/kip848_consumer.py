@@ -6,8 +6,6 @@ partitions, so a planned move neither loses nor repeats a record. It knows nothi
 the broker's assignor.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Skewed traffic with a moving hot spot: ``python -m sandbox.workload.producer SPEC.json``."""
 
-from __future__ import annotations
-
 import json
 import logging
 import random

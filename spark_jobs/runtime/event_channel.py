@@ -1,7 +1,5 @@
 """The job's end of the event pipe: writes events, and ends the job when the reader ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

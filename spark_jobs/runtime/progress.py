@@ -1,7 +1,5 @@
 """How a step reports its progress."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 

@@ -1,7 +1,5 @@
 """Spark settings of every session, of an embedded driver, and by the size of a job."""
 
-from __future__ import annotations
-
 from typing import Final
 
 JVM_OPTIONS_KEY: Final = "spark.driver.extraJavaOptions"

@@ -1,7 +1,5 @@
 """Names and values in Spark SQL: names of clusters come from outside and may contain any character."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from datetime import date
 from typing import Final

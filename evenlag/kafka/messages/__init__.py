@@ -1,7 +1,5 @@
 """Kafka messages that kafka-python lacks; its loader generates them from the schemas in this folder."""
 
-from __future__ import annotations
-
 from kafka.protocol.api_message import ApiMessage
 
 

@@ -4,8 +4,6 @@ Airflow authenticates the user, checks the approvers and resumes the task, which
 publishes the plan. So this needs neither write access to the lake nor Kafka.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping
