@@ -1,4 +1,4 @@
-"""Pages, comments, docstrings, helps and table descriptions use no word that the glossary discourages."""
+"""Pages, comments, docstrings, helps and table descriptions use no discouraged word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the words that ``docs/glossary.md`` discourages, in pages, comments and docstrings."""
+"""Find the words of ``tests/docs/discouraged_words.txt`` in pages, comments and docstrings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import tokenize
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from tests.support.pages.markdown import ROOT, Page, cells
+from tests.support.pages.markdown import ROOT, Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-GLOSSARY: Final = ROOT / "docs" / "glossary.md"
-_HEADING: Final = "## Discouraged words"
+_WORDS: Final = ROOT / "tests" / "docs" / "discouraged_words.txt"
 # Names in backquotes and targets of links are not prose.
 _NAME: Final = re.compile(r"``[^`]+``|`[^`]+`|\]\([^)]*\)|<[^>\s]+>|\bhttps?:\S+")
 _COMMENT_LINE: Final = re.compile(r"^\s*(?:#(?!!)|//|/?\*+)\s?(.*)$|\s(?:#|//) (.*)$")
@@ -24,14 +23,9 @@ _COMMENT_LINE: Final = re.compile(r"^\s*(?:#(?!!)|//|/?\*+)\s?(.*)$|\s(?:#|//) (
 
 @cache
 def discouraged() -> dict[str, str]:
-    """Return each discouraged phrase with what to write instead, as the glossary's table has them."""
-    rows = [
-        cells(line)
-        for table in Page(GLOSSARY).tables
-        if cells(table[0][1])[0] == "instead of"
-        for _, line in table[2:]
-    ]
-    return {phrase.strip().lower(): instead for phrases, instead in rows for phrase in phrases.split(",")}
+    """Return each discouraged phrase with what to write instead."""
+    lines = [line.partition(": ") for line in _WORDS.read_text(encoding="utf-8").splitlines()[1:]]
+    return {phrase.strip().lower(): instead for phrases, _, instead in lines for phrase in phrases.split(",")}
 
 
 @cache
@@ -53,10 +47,8 @@ def found_in(text: str) -> list[str]:
 
 
 def page_findings(page: Page) -> list[str]:
-    """Return what a page has of them; the glossary's own table is left out."""
+    """Return what a page has of them."""
     lines = [line for _, line, is_code in page.lines if not is_code]
-    if page.path == GLOSSARY:
-        lines = lines[: lines.index(_HEADING)]
     return _located(page.name, lines)
 
 
