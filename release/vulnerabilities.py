@@ -4,8 +4,6 @@ The database of an ecosystem is an archive of JSON files, ``Maven/all.zip``: htt
 The format: https://ossf.github.io/osv-schema/.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib
@@ -16,15 +14,13 @@ from datetime import date, timedelta
 from functools import cmp_to_key
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 from packaging.version import InvalidVersion, Version
 
 from release.project import ReleaseError, normalized
-
-if TYPE_CHECKING:
-    from release.sbom import Component
+from release.sbom import Component
 
 _FILE: Final = Path(__file__).with_name("accepted_vulnerabilities.toml")
 _ECOSYSTEMS: Final = {"pypi": "PyPI", "maven": "Maven"}

@@ -11,6 +11,7 @@ payload and no plan id, so there is nothing that could be published.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import time
@@ -48,8 +49,6 @@ from spark_jobs.transforms.simulations import (
 )
 
 if TYPE_CHECKING:
-    import argparse
-
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 

@@ -5,14 +5,13 @@ one validation per suite for all runs. The pages replace the old ones atomically
 user may both build them.
 """
 
-from __future__ import annotations
-
+import argparse
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.enums import CycleStep
 from evenlag.errors import JobError, PolicyError
@@ -25,10 +24,6 @@ from evenlag.quality.checks import CHECKS, Check, Suite
 from evenlag.quality.data_docs import Expectation, PlanResults, Result, Run, render_pages
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_job
 from spark_jobs.steps.expectations import run_suite
-
-if TYPE_CHECKING:
-    import argparse
-
 
 DEFAULT_RUNS: Final = 50
 # A run with more plans shows only this many, failing ones first: a longer page is not readable.

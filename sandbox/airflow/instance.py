@@ -4,26 +4,22 @@ It runs the database, API server, scheduler and DAG processor; and the triggerer
 need it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from evenlag.policy.loader import POLICY_VARIABLE
 from sandbox.airflow.rest import AirflowError, DagRunClient
 from sandbox.processes import free_ports, start_process, stop_process
 from sandbox.spark.connect_server import jvm_environment
-
-if TYPE_CHECKING:
-    import subprocess
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _KEEPER = Path(__file__).resolve().parents[1] / "subreaper.py"

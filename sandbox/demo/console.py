@@ -1,12 +1,9 @@
 """The demo's terminal output: steps with a spinner and their time, tables, a verdict."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,10 +11,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from sandbox.airflow.rest import DagRun
 from sandbox.demo.result import DemoResult, Promise, listed
-
-if TYPE_CHECKING:
-    from sandbox.airflow.rest import DagRun
 
 _CYCLE = ("observe", "decide", "publish")
 _MARK_BY_STATE = {

@@ -1,11 +1,9 @@
 """The demo's page: one self-contained HTML file, light or dark, for any screen size."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from evenlag.formatting import percent
 from evenlag.html.charts import (
@@ -25,10 +23,7 @@ from evenlag.html.charts import (
 )
 from evenlag.html.markup import Html, figure, numbers, page, table
 from sandbox.demo.result import DemoResult, Promise, listed
-
-if TYPE_CHECKING:
-    from sandbox.demo.sampler import Samples
-
+from sandbox.demo.sampler import Samples
 
 # The text is still readable at a phone's width.
 _SIZE: Final = Size(5.0, 3.3)

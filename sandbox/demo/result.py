@@ -1,17 +1,13 @@
 """The result of the demo as its lake records it, and whether the promises were kept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
-
-if TYPE_CHECKING:
-    from sandbox.workload.evidence import Evidence
+from sandbox.workload.evidence import Evidence
 
 
 class DemoError(RuntimeError):

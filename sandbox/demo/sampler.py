@@ -1,20 +1,15 @@
 """Lag per consumer over time, sampled from the broker every few seconds in the background."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kafka.errors import KafkaError
 
 from sandbox.kafka.topic_admin import read_offsets
 from sandbox.workload.evidence import OwnerTracker
-
-if TYPE_CHECKING:
-    from sandbox.workload.workload import Workload
+from sandbox.workload.workload import Workload
 
 _EVERY_S = 2.0
 

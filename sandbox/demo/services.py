@@ -1,19 +1,14 @@
 """The policy, broker, Spark and Airflow of the demo and of ``make airflow``."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sandbox.airflow.instance import Airflow
+from sandbox.demo.console import Story
 from sandbox.kafka.broker import Broker
 from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS, build_plugin
 from sandbox.spark.connect_server import ConnectServer
-
-if TYPE_CHECKING:
-    from sandbox.demo.console import Story
-
 
 POLICY: Final = """\
 # Written by the demo; the same file tells Airflow which DAG to make and the jobs what to do.

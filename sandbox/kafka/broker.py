@@ -5,24 +5,20 @@ rebalance delay, and dies with the process that started it. Stop, kill and resta
 ports, so clients can reconnect to it.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import logging
 import os
+import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from sandbox.jars import OTHER_KAFKAS, OWN_KAFKA, broker_classpath
 from sandbox.java_tools import java_command
 from sandbox.processes import free_ports, kill_process, start_process, stop_process
-
-if TYPE_CHECKING:
-    import subprocess
 
 
 def probe(bootstrap_servers: str) -> str | Exception:

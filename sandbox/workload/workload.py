@@ -1,15 +1,14 @@
 """Consumer and producer processes on a topic, started and stopped together, with evidence."""
 
-from __future__ import annotations
-
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from sandbox.kafka.topic_admin import DEFAULT_HINT_TOPIC, create_hint_topic, create_topic, read_offsets
 from sandbox.processes import start_process, stop_process
@@ -18,9 +17,6 @@ from sandbox.workload.consumer import ConsumerSpec
 from sandbox.workload.evidence import Evidence, OwnerTracker, gather
 from sandbox.workload.journal import Journal
 from sandbox.workload.producer import TrafficSpec, fill
-
-if TYPE_CHECKING:
-    import subprocess
 
 _ROOT = Path(__file__).resolve().parents[2]
 

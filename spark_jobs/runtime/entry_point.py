@@ -26,6 +26,7 @@ from evenlag.policy.loader import DEFAULT_POLICY_PATH, LAKE_VARIABLE, POLICY_VAR
 from evenlag.private_files import OWNER_ONLY
 from evenlag.redaction import redact
 from spark_jobs.runtime.event_channel import EventChannel
+from spark_jobs.runtime.progress import ReportProgress
 from spark_jobs.runtime.session import has_quiet_log, open_session, quiet_log
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.runtime.progress import ReportProgress
 
 _LOG = named_logger(__name__)
 _INTERRUPTED = 130

@@ -28,6 +28,7 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP, Table
 from evenlag.logging_setup import named_logger
+from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.frames import CachedFrames, conform, run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.transforms.audit_intervals import build_memberships, build_ownership, number_snapshots
@@ -35,7 +36,6 @@ from spark_jobs.transforms.audit_intervals import build_memberships, build_owner
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from spark_jobs.runtime.delta_lake import Lake
 
 _LOG = named_logger(__name__)
 

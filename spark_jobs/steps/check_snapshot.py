@@ -33,11 +33,11 @@ from evenlag.quality.checks import (
     stopping_failures,
 )
 from spark_jobs.steps.expectations import run_suite, value_text
+from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _LOG = named_logger(__name__)
 # After a longer pause the retention of Kafka's topics has moved on, and only newer topics could be compared.

@@ -5,13 +5,11 @@ marker in ``snapshots``. The marker's transaction id is the slot's: of two attem
 marker wins, and the other attempt's rows are never read. A repeat of a slot that has a marker reads nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.enums import GroupType
 from evenlag.errors import ClusterMismatchError
@@ -25,15 +23,13 @@ from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
 from evenlag.planning.forecast_snapshot import read_expected
+from evenlag.policy.settings import Policy
 from evenlag.publishing.writing.topic_settings import read_max_bytes
+from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.frames import run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.snapshot_rows import SnapshotRows
-
-if TYPE_CHECKING:
-    from evenlag.policy.settings import Policy
-    from spark_jobs.runtime.delta_lake import Lake
 
 _LOG = named_logger(__name__)
 _OF_GROUPS: Final = frozenset({"group", "commits"})

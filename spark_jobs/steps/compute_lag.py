@@ -11,9 +11,13 @@ import numpy as np
 from evenlag.kafka.arrow_rows import with_head
 from evenlag.lag.formula import STORED_ONLY, count_lag
 from evenlag.lag.partitions import join_partitions
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
+from evenlag.policy.group_settings import GroupSettings
+from evenlag.policy.settings import Policy
 from spark_jobs.runtime.session import num_task_slots, sized_session, temporary_conf
+from spark_jobs.steps.snapshot_rows import SnapshotRows
 from spark_jobs.transforms.batch_packing import pack_groups
 from spark_jobs.transforms.lag import COMMIT_HISTORY, OFFSET_HISTORY, build_lag
 
@@ -21,10 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.policy.group_settings import GroupSettings
-    from evenlag.policy.settings import Policy
-    from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _ROWS_PER_FILE: Final = 1_000_000
 # Rows of the history of one table that the driver joins itself: some hundred megabytes.

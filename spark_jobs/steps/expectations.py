@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import QualityCheckError
 from evenlag.policy.gates import GATES, Comparison, Gate
+from evenlag.quality.checks import Check
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from evenlag.quality.checks import Check
 
     # What an expectation is made of: name, observed values, limits, comparison, and whether null passes.
     Entry = Gate | Check

@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import Table
+from spark_jobs.runtime.delta_lake import Lake
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-    from evenlag.lake.reader import LakeReader
-    from spark_jobs.runtime.delta_lake import Lake
 
 
 class SnapshotRows(SnapshotReader):

@@ -5,14 +5,12 @@ mode ``auto`` that passes. A plan of mode ``approve`` waits for a user, a plan o
 proposed.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from evenlag.enums import Mode, PlanEvent
 from evenlag.lake.file_pruning import Filter
@@ -21,6 +19,7 @@ from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.planning.decision_record import once
 from evenlag.planning.gate_inputs import build_gate_rows
+from evenlag.planning.plan_batch import PlanContext
 from evenlag.policy.gates import cooldown_of
 from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.sealing.row_seal import Sealer
@@ -33,11 +32,8 @@ from evenlag.publishing.sealing.verified_plans import (
     seal_events,
 )
 from spark_jobs.steps.expectations import gate_verdicts
-
-if TYPE_CHECKING:
-    from evenlag.planning.plan_batch import PlanContext
-    from spark_jobs.steps.plan_groups import Planned
-    from spark_jobs.steps.snapshot_rows import SnapshotRows
+from spark_jobs.steps.plan_groups import Planned
+from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _GATES_ACTOR = "gates"
 _POLICY_ACTOR = "policy"
