@@ -1,13 +1,21 @@
 """The documentation site: hooks of MkDocs, which mkdocs.yml names, for pages in GitHub's Markdown.
 
-Python-Markdown wants four spaces for what belongs to a list item, and a blank line before a list. GitHub
-takes the width of the item's marker, and no blank line. Links lead to where the site has a page.
+Python-Markdown wants four spaces for what belongs to a list item, GitHub the width of the item's marker.
+Links lead to where the site has a page.
 """
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
 from typing import Any, Final
+
+from markdown import Markdown
+from markdown.blockprocessors import (
+    CodeBlockProcessor,
+    ListIndentProcessor,
+    OListProcessor,
+    UListProcessor,
+)
+from markdown.extensions import Extension
 
 from release.project import ROOT
 
@@ -20,9 +28,6 @@ PROJECT_PAGES: Final = {
 """Pages of the repository outside ``docs``, and where the site has them."""
 _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _CODE: Final = re.compile(r"(`+)(?:(?!\1).)+\1")
-_FENCE: Final = re.compile(r"^\s*(`{3,}|~{3,})")
-_ITEM: Final = re.compile(r"^( *)([-*+]|\d{1,9}[.)])( +)(?=\S)")
-_LEVEL: Final = "    "
 
 
 def rewrite_links(text: str, source: str) -> str:
@@ -73,59 +78,16 @@ def _rewrite(text: str, source: str) -> str:
     return re.sub(r"\0(\d+)\0", lambda match: spans[int(match[1])], rewritten)
 
 
-def to_python_markdown(text: str) -> str:
-    """Indent the lists of a page by four spaces a level, each after a blank line."""
-    return "\n".join(_lines(text.splitlines())) + "\n"
+class GitHubLists(Extension):  # type: ignore[misc]  # Python-Markdown ships no types
+    """What belongs to a list item is indented by two spaces or more; a blank line precedes a list."""
 
-
-def _lines(lines: Iterable[str]) -> Iterator[str]:
-    # The columns at which the contents of the open items begin, the outermost first.
-    columns: list[int] = []
-    fence = ""
-    previous = ""
-    has_paragraphs = False
-    for line in lines:
-        found = _FENCE.match(line)
-        if fence:
-            yield _indented(line, columns)
-            fence = "" if found and found[1].startswith(fence) else fence
-            previous = line
-            continue
-        if not line.strip():
-            yield ""
-            previous = ""
-            has_paragraphs = True
-            continue
-        item = _ITEM.match(line)
-        begins_list = item is not None and not columns
-        if item and begins_list and previous and item[2][0].isdigit() and item[2][:-1] != "1":
-            # A sentence whose line happens to begin with a number: only a 1 begins a list inside a paragraph.
-            item = None
-        indent = len(line) - len(line.lstrip())
-        # A line that continues a paragraph needs no indent; an item, or a line after a blank one, does.
-        if item or not previous or found:
-            while columns and indent < columns[-1]:
-                columns.pop()
-        if item:
-            # The next item after an item's second paragraph needs one, too.
-            if previous and (begins_list or has_paragraphs):
-                yield ""
-            has_paragraphs = False
-            yield _LEVEL * len(columns) + line.lstrip()
-            columns.append(indent + len(item[2]) + len(item[3]))
-        else:
-            yield _indented(line, columns)
-        if found:
-            fence = found[1]
-        previous = line
-
-
-def _indented(line: str, columns: list[int]) -> str:
-    """Move a line of the innermost open item to the depth that Python-Markdown expects."""
-    if not columns or not line.strip():
-        return line
-    own = len(line) - len(line.lstrip())
-    return _LEVEL * len(columns) + " " * max(own - columns[-1], 0) + line.lstrip()
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802  # Python-Markdown's name
+        """Replace the processors that compute with the width of an indent when they are made."""
+        md.tab_length = 2
+        kinds = {"indent": ListIndentProcessor, "code": CodeBlockProcessor}
+        kinds |= {"olist": OListProcessor, "ulist": UListProcessor}
+        for name, priority in (("indent", 90), ("code", 80), ("olist", 40), ("ulist", 30)):
+            md.parser.blockprocessors.register(kinds[name](md.parser), name, priority)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -138,7 +100,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_others: Any) -> str:
-    """Translate a page from GitHub's Markdown, with its links."""
+    """Translate the links of a page."""
     sources = {there: source for source, there in PROJECT_PAGES.items()}
     source = sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
-    return to_python_markdown(rewrite_links(markdown, source))
+    return rewrite_links(markdown, source)

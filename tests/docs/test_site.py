@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from markdown import Markdown
 from markdown_it import MarkdownIt
 
-from release.site import PROJECT_PAGES, rewrite_links, to_python_markdown
+from release.site import PROJECT_PAGES, GitHubLists, rewrite_links
 from tests.support.pages.markdown import ROOT, all_pages
 
 if TYPE_CHECKING:
@@ -133,23 +134,13 @@ def test_pages_have_the_same_parts_as_on_github(pages: dict[str, Elements]) -> N
     assert differing == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "translated"),
-    [
-        ("One:\n- a\n- b\n", "One:\n\n- a\n- b\n"),
-        ("- a\n\n  more\n\nnext\n", "- a\n\n    more\n\nnext\n"),
-        ("1. a\n   - b\n     c\n2. d\n", "1. a\n    - b\n        c\n2. d\n"),
-        (
-            "- a\n  ```yaml\n  x:\n    y: 1\n  ```\n- b\n",
-            "- a\n    ```yaml\n    x:\n      y: 1\n    ```\n- b\n",
-        ),
-        ("1. a\n\n   more\n2. b\n", "1. a\n\n    more\n\n2. b\n"),
-        ("Up to\n1000. More\n", "Up to\n1000. More\n"),
-        ("```\n- a\n  b\n```\n- c\n", "```\n- a\n  b\n```\n\n- c\n"),
-    ],
-)
-def test_lists_are_indented_as_python_markdown_expects(text: str, translated: str) -> None:
-    assert to_python_markdown(text) == translated
+def test_lists_are_nested_as_on_github() -> None:
+    numbered = "1. a\n   - b\n     c\n\n   more\n\n2. d\n\n"
+    html = Markdown(extensions=[GitHubLists(), "pymdownx.superfences"]).convert(
+        f"{numbered}- e\n\n  ```\n  x:\n    y: 1\n  ```\n\n- f\n"
+    )
+    assert Elements(f"<article>{html}</article>").counts == Counter(li=5, pre=1)
+    assert "x:\n  y: 1" in re.sub(r"<[^>]+>", "", html)
 
 
 @pytest.mark.parametrize(
