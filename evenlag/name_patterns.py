@@ -5,11 +5,9 @@ Spark executors use them, so nothing but google-re2 is imported, and only where 
 
 import fnmatch
 import re
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any
 
 
 def matches_pattern(pattern: str, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 
 from evenlag.cli.cluster_target import BootstrapOption, find_target
 from evenlag.cli.console import console, print_error, print_json, status_text
@@ -51,10 +52,7 @@ from evenlag.queries.lag import (
 from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     import pyarrow as pa
-    from rich.console import RenderableType
 
     from evenlag.live_lag.answer import PlanPreview, RecentLags
     from evenlag.live_lag.snapshot import LiveReader, LiveSnapshot, ReadTarget

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from evenlag.doctor.model import Check, failed, ok, warning
+from evenlag.doctor.model import Check, Finding, failed, ok, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from evenlag.doctor.model import Finding
     from evenlag.policy.loader import LoadedPolicy
     from evenlag.policy.settings import Policy
 

@@ -12,6 +12,7 @@ import hmac
 import math
 import resource
 import socket
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from urllib.parse import urlsplit
@@ -27,15 +28,21 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from evenlag.errors import JobError
 from evenlag.logging_setup import named_logger
 from evenlag.overview.metrics import MAX_GROUPS, render_metrics
-from evenlag.overview.views import HEADERS, MAX_HOURS, OverviewView, answer, message_page, unreadable_policy
+from evenlag.overview.views import (
+    HEADERS,
+    MAX_HOURS,
+    OverviewView,
+    ReportSource,
+    answer,
+    message_page,
+    unreadable_policy,
+)
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterable, Mapping
 
     from starlette.requests import Request
 
-    from evenlag.overview.views import ReportSource
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 HEALTH_PATH: Final = "/healthz"
