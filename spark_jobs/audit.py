@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.context import lake_root
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.entry_point import Job, JobWork, end_process, run_job
+from spark_jobs.runtime.progress import ReportProgress
 from spark_jobs.steps.audit_ownership import audit_assignments
 
 if TYPE_CHECKING:
     import argparse
 
     from pyspark.sql import SparkSession
-
-    from spark_jobs.runtime.progress import ReportProgress
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

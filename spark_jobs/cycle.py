@@ -13,13 +13,13 @@ from evenlag.lake.location import LakePaths
 from evenlag.logging_setup import log_fields
 from evenlag.policy.loader import load_policy
 from spark_jobs.runtime.entry_point import Job, JobWork, end_process, moment_argument, run_job
+from spark_jobs.runtime.progress import ReportProgress
 
 if TYPE_CHECKING:
     import argparse
 
     from pyspark.sql import SparkSession
 
-    from spark_jobs.runtime.progress import ReportProgress
 
 _STEPS: Final = (CycleStep.OBSERVE, CycleStep.DECIDE)
 

@@ -7,12 +7,14 @@ disk with VACUUM.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
-from evenlag.lake.tables import MEMBERSHIPS, TABLES
+from evenlag.lake.tables import MEMBERSHIPS, TABLES, Table
 from evenlag.lake.tables.month_partitions import end_of_part
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.upkeep.erasure import ERASED, Erasure
@@ -25,12 +27,9 @@ from spark_jobs.runtime.sql_text import identifier, part_condition, text_literal
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection
-    from datetime import date
 
     from pyspark.sql import SparkSession
 
-    from evenlag.lake.tables import Table
 
 _LOG = named_logger("spark_jobs.erase")
 _TARGET_BYTES: Final = 256 * 1024**2

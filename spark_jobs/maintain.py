@@ -7,6 +7,7 @@ next run continues. If a unit fails, the others still run, and the job fails at 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import LakeError
 from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
-from evenlag.lake.tables import SNAPSHOTS, TABLES
+from evenlag.lake.tables import SNAPSHOTS, TABLES, Table
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.logging_setup import named_logger
 from evenlag.monitoring.lake_health import check_lake, keep_checks, schedules_of
 from evenlag.policy.loader import load_policy
+from evenlag.policy.settings import Policy
 from spark_jobs.maintenance.compaction import compact_parts
 from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 from spark_jobs.maintenance.retention import downsample_days, expire_rows, remove_orphans
@@ -31,12 +33,8 @@ from spark_jobs.runtime.sql_text import text_literal
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Collection
 
     from pyspark.sql import SparkSession
-
-    from evenlag.lake.tables import Table
-    from evenlag.policy.settings import Policy
 
 
 _LOG = named_logger("spark_jobs.maintain")

@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -19,25 +20,21 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from evenlag.enums import CycleStep
 from evenlag.errors import FencedPublisherError, JobError, PolicyError
-from evenlag.job_events import CycleEnded, JobNotice, JobProgress
+from evenlag.job_events import CycleEnded, JobEvent, JobNotice, JobProgress
 from evenlag.lake.location import LakePaths
 from evenlag.logging_setup import log_fields, named_logger
-from evenlag.policy.loader import find_policy_path, load_policy
+from evenlag.policy.loader import LoadedPolicy, find_policy_path, load_policy
 from evenlag.publishing.publish import publish_cycle
 from evenlag.redaction import redact
 from evenlag.slot_clock import SlotClock
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_job
-from spark_jobs.runtime.session import WarmSession, quiet_log
+from spark_jobs.runtime.event_channel import EventChannel
+from spark_jobs.runtime.session import OpenSession, WarmSession, quiet_log
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
-    from evenlag.job_events import JobEvent
-    from evenlag.policy.loader import LoadedPolicy
-    from spark_jobs.runtime.event_channel import EventChannel
-    from spark_jobs.runtime.session import OpenSession
 
 _LOG = named_logger(__name__)
 _STEPS: Final = {CycleStep.OBSERVE: run_observe, CycleStep.DECIDE: run_decide}

@@ -11,7 +11,8 @@ import json
 import logging
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -30,9 +31,6 @@ from spark_jobs.runtime.progress import ReportProgress
 from spark_jobs.runtime.session import has_quiet_log, open_session, quiet_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from pyspark.sql import SparkSession
 
 
