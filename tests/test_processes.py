@@ -41,6 +41,7 @@ FILES = {
     "test_third.py": "def test_seven(): pass\ndef test_eight(through_another): assert 0\n",
     "test_fourth.py": "import pytest\n@pytest.mark.parametrize('x', ['a@b'])\ndef test_nine(x): assert 0\n",
     "test_fifth.py": "import pytest\n@pytest.mark.extended\ndef test_ten(): pass\n",
+    "test_seventh.py": "def test_twelve(): pass\n",
     "test_sixth.py": "import pytest\n@pytest.mark.extended\n@pytest.mark.soak\ndef test_eleven(): pass\n",
 }
 
@@ -96,7 +97,7 @@ def test_the_whole_suite_runs_in_several_processes_and_a_shared_fixture_in_one(s
     assert where["test_first"] == where["test_third"] == where["costly"]
     assert all(len(processes) == 1 for processes in where.values())
     assert set.union(*where.values()) == {f"gw{number}" for number in range(NUM_PROCESSES)}
-    assert re.search(r"\b2 failed, 7 passed in \d", lines[-1])
+    assert re.search(r"\b2 failed, 8 passed in \d", lines[-1])
     failed = [line.split()[1] for line in lines if line.startswith("FAILED ")]
     assert sorted(failed) == ["suite/test_fourth.py::test_nine[a@b]", "suite/test_third.py::test_eight"]
     assert any(line.endswith("call     suite/test_first.py::test_one") for line in lines)
@@ -130,12 +131,14 @@ def test_files_are_joined_also_by_way_of_others() -> None:
     assert work_units(fixtures) == {"a": "a", "b": "a", "c": "c", "d": "d", "e": "a", "f": "d"}
 
 
-@pytest.mark.parametrize(("process", "unit"), [(0, "b"), (1, "b"), (2, "a")])
-def test_two_processes_begin_with_spark_and_the_third_starts_no_session_before_it_has_to(
-    process: int, unit: str
+@pytest.mark.parametrize(
+    ("process", "unit", "last"), [(0, "b", "b"), (1, "b", "b"), (2, "a", None), (3, "a", None), (4, "b", "b")]
+)
+def test_two_processes_begin_with_spark_and_the_others_start_no_session(
+    process: int, unit: str, last: str | None
 ) -> None:
     assert next_unit(["a", "b", "c"], {"b"}, process) == unit
-    assert next_unit(["b"], {"b"}, process) == "b"
+    assert next_unit(["b"], {"b"}, process) == last
     assert next_unit(["a"], {"b"}, process) == "a"
 
 
