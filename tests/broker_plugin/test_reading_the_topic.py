@@ -87,6 +87,7 @@ def test_bomb_in_the_log_is_skipped_by_a_jvm_with_little_memory(reader: Harness,
     assert watch(reader, topic, "RECEIVED", 2)["counts"] == {"COMPRESSED": 2, "READY": 1, "RECEIVED": 2}
 
 
+@pytest.mark.extended
 def test_a_flood_larger_than_the_heap_delays_no_hint(reader: Harness, topic: Cluster) -> None:
     """81 MB in 48 MB of heap, before the first reading and again while hints are followed."""
     publish(topic, "first")

@@ -179,6 +179,7 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
         check_lineage(live, run)
 
 
+@pytest.mark.extended
 def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
     airflow: Airflow, live_group: LiveGroup
 ) -> None:

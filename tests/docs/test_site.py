@@ -162,6 +162,7 @@ def test_links_lead_to_the_page_on_the_site(source: str, link: str, there: str) 
     assert rewrite_links(link, source) == there
 
 
+@pytest.mark.extended
 def test_it_opens_from_a_folder_and_finds_a_setting_by_search(site: Path, browser: Browser) -> None:
     from selenium.webdriver.support.ui import WebDriverWait
 

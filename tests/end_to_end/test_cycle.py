@@ -234,6 +234,7 @@ def assert_no_secret(setting: Setting, secrets: tuple[str, str], output: Any) ->
     assert all(row["client_host"].startswith("~") for row in members)
 
 
+@pytest.mark.extended
 def test_killed_after_each_table_a_repeat_puts_the_slot_right(setting: Setting, spark: SparkSession) -> None:
     setting.skew()
     slot, lake = datetime.now(UTC).replace(microsecond=0), setting.lake

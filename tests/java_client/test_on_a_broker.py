@@ -109,6 +109,7 @@ def test_a_group_in_java_follows_keeps_and_goes_on_without(group: JavaGroup) -> 
     assert group.counts()["InternalErrorTotal"] == 0
 
 
+@pytest.mark.extended
 def test_a_flood_larger_than_the_heap_delays_no_hint(
     broker: Brokers, client_jar: Path, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
@@ -223,7 +224,9 @@ def test_members_in_both_languages_follow_a_hint(group: JavaGroup, leader: str) 
     assert group.counts()["InternalErrorTotal"] == 0
 
 
-@pytest.mark.parametrize("theirs", ["RangeAssignor", "CooperativeStickyAssignor"])
+@pytest.mark.parametrize(
+    "theirs", [pytest.param("RangeAssignor", marks=pytest.mark.extended), "CooperativeStickyAssignor"]
+)
 def test_a_group_in_java_goes_over_from_kafkas_assignor_and_back(group: JavaGroup, theirs: str) -> None:
     """Two rolling bounces each way: both assignors beside each other, then the new one alone."""
     kafka = f"org.apache.kafka.clients.consumer.{theirs}"

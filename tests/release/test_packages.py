@@ -111,6 +111,7 @@ def test_the_source_distribution_has_what_a_build_and_the_tests_need(built: Path
     assert not [name for name in names if name.endswith((".pyc", "/.env"))]
 
 
+@pytest.mark.extended
 def test_a_build_elsewhere_and_later_gives_the_same_bytes(built: Path, source: Path, tmp_path: Path) -> None:
     other = tmp_path / "another" / "place"
     shutil.copytree(source, other)

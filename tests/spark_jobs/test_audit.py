@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 
-# One history in each run of the tests, more of them in `make soak`.
+# One history in `make test-all`, more of them in `make soak`.
 _SEEDS = (7, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 26)))
 _LAST_DAY = date(2026, 3, 2)
 _COLUMNS = (
@@ -79,6 +79,16 @@ class _KilledLake(Lake):
         super().replace_days(table, frame, cluster, days, sort_by=sort_by)
 
 
+def test_readings_in_any_order_give_what_the_oracle_says(spark: SparkSession, tmp_path: Path) -> None:
+    readings = make_readings(7)
+    random.Random(7).shuffle(order := list(readings))  # noqa: S311  # repeatable, no secret
+    lake = Lake(spark, str(tmp_path / "lake"))
+    write_readings(lake, order)
+    audit_assignments(lake, "c")
+    assert ownership(lake) == expected_ownership(readings)
+
+
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_a_late_or_repeated_reading_changes_what_it_touches_and_equals_a_rebuild(
     spark: SparkSession, tmp_path: Path, seed: int

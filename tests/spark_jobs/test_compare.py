@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.jvm
 
 GROUPS = 2
+REQUEST = Request(CLUSTER, FIRST_DAY, FIRST_DAY)
 POLICY = """
 lake: {lake}
 clusters: {{bench: {{bootstrap_servers: "nowhere:9092"}}}}
@@ -45,12 +47,25 @@ def day(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     return Lake(spark, str(root)), parse_policy(POLICY.format(lake=root), environ={})
 
 
-def test_a_day_that_is_killed_between_its_tables_is_repeated_to_the_same_rows(
-    day: tuple[Lake, LoadedPolicy], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_day_is_compared_once(day: tuple[Lake, LoadedPolicy]) -> None:
     lake, loaded = day
     root = lake.paths.local_root
-    request = Request(CLUSTER, FIRST_DAY, FIRST_DAY)
+    assert run_compare(lake, loaded, REQUEST)["compared"] == [FIRST_DAY.isoformat()]
+    first = content_hash(root, [FIRST_DAY])
+    assert run_compare(lake, loaded, REQUEST)["skipped"] == [FIRST_DAY.isoformat()]
+    assert content_hash(root, [FIRST_DAY]) == first
+    _look_at(LakeReader(str(root)))
+
+
+@pytest.mark.extended
+def test_a_day_that_is_killed_between_its_tables_is_repeated_to_the_same_rows(
+    day: tuple[Lake, LoadedPolicy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, loaded = day
+    root = tmp_path / "lake"
+    written = (COMPARISONS.name, REPLAYS.name, CONTINUOUS_REPLAYS.name)
+    shutil.copytree(source.paths.local_root, root, ignore=shutil.ignore_patterns(*written))
+    lake = Lake(source.spark, str(root))
 
     def die_at(table: Table, *arguments: object, **options: object) -> None:
         if table is REPLAYS:
@@ -60,16 +75,13 @@ def test_a_day_that_is_killed_between_its_tables_is_repeated_to_the_same_rows(
     replace = lake.replace_days
     monkeypatch.setattr(lake, "replace_days", die_at)
     with pytest.raises(LakeError, match="killed"):
-        run_compare(lake, loaded, request)
+        run_compare(lake, loaded, REQUEST)
     monkeypatch.undo()
     before = content_hash(root, [FIRST_DAY])[COMPARISONS.name]
     assert LakeReader(str(root)).read(REPLAYS).num_rows == 0
 
-    assert run_compare(lake, loaded, request)["compared"] == [FIRST_DAY.isoformat()]
-    first = content_hash(root, [FIRST_DAY])
-    assert first[COMPARISONS.name] == before
-    assert run_compare(lake, loaded, request)["skipped"] == [FIRST_DAY.isoformat()]
-    assert content_hash(root, [FIRST_DAY]) == first
+    assert run_compare(lake, loaded, REQUEST)["compared"] == [FIRST_DAY.isoformat()]
+    assert content_hash(root, [FIRST_DAY])[COMPARISONS.name] == before
     _look_at(LakeReader(str(root)))
 
 

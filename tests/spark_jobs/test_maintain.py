@@ -174,6 +174,7 @@ def test_closed_days_are_compacted_sorted_by_group_and_nothing_else_changes(lake
     assert maintain(lake, "compact", target_file_mb=64).done == {}
 
 
+@pytest.mark.extended
 def test_what_was_never_finished_stays_apart_until_it_is_old_and_then_goes(
     lake: Lake, tmp_path: Path
 ) -> None:
@@ -213,6 +214,7 @@ def test_partitions_that_a_killed_attempt_of_a_development_version_wrote_are_rem
     assert maintain(lake, "orphans").done == {}
 
 
+@pytest.mark.extended
 def test_cycles_and_maintenance_at_the_same_time_do_not_fail_each_other(lake: Lake) -> None:
     write_readings(lake, range(3), (COMMITS,))
     errors: list[BaseException] = []

@@ -47,7 +47,7 @@ PROBLEM: Final = {
     "lags": {"t": [5, 1]},
 }
 EXIT_CODES: Final = {0, 1, 2, 3, 4, 130}
-_FEW, _MANY = 15, 400
+_FEW, _MANY = 8, 400
 
 _NUMBERS: Final = (
     *(

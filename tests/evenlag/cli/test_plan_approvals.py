@@ -82,6 +82,7 @@ def test_a_rejected_plan_is_never_published(evenlag: Evenlag, live: LiveGroup) -
     assert "not before the sale" in shown.stdout
 
 
+@pytest.mark.extended
 def test_a_group_whose_membership_changes_between_approval_and_publish_is_never_hinted(
     evenlag: Evenlag, live: LiveGroup
 ) -> None:

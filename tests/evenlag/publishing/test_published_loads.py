@@ -116,6 +116,7 @@ def test_loads_live_beside_hints(evenlag: Evenlag, group: LiveGroup, spark: Spar
     assert read_topic_names(group.kafka.admin, [nowhere, kafka_id]) == {kafka_id: topic}
 
 
+@pytest.mark.extended
 def test_loads_are_taken_back_with_the_hint_by_the_kill_switch_and_by_the_policy(
     group: LiveGroup, spark: SparkSession
 ) -> None:

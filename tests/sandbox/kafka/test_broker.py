@@ -50,6 +50,7 @@ def test_topics_are_not_made_by_asking_for_them(broker: BrokerNode, unique: Call
     consumer.close()
 
 
+@pytest.mark.extended
 def test_records_survive_a_restart_on_the_same_address(tmp_path: Path) -> None:
     with BrokerNode.start(tmp_path / "node") as broker:
         with pytest.raises(BrokerError, match="not empty"):

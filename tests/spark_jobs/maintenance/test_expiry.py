@@ -206,6 +206,7 @@ def test_after_raw_days_no_client_is_named_and_after_hourly_days_no_snapshot_is_
         assert files_of(old, table).version == versions[table.name]
 
 
+@pytest.mark.extended
 def test_days_that_are_not_old_keep_their_clients(lake: Lake) -> None:
     write_members(lake, (0,))
     audit_assignments(lake, "c")

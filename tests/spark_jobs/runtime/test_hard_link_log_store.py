@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.jvm
 
 HARD_LINK = "evenlag.storage.HardLinkLogStore"
-NUM_JVMS, NUM_PYTHONS, NUM_COMMITS = 3, 2, 40
+NUM_JVMS, NUM_PYTHONS, NUM_COMMITS = 2, 1, 40
 # Another writer is first nearly each time: deltalake gives up after 15 attempts by default.
 PYTHON = """
 import sys

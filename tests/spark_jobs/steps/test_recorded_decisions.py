@@ -255,7 +255,13 @@ def test_of_two_attempts_at_once_under_two_policies_both_go_by_the_decision_that
     assert content(root) == content(decided)
 
 
-@pytest.mark.parametrize("stops", ["open", "commit"], ids=["before it looks", "before it commits"])
+@pytest.mark.parametrize(
+    "stops",
+    [
+        pytest.param("open", id="before it looks", marks=pytest.mark.extended),
+        pytest.param("commit", id="before it commits"),
+    ],
+)
 @pytest.mark.parametrize(("table", "nth"), WRITES, ids=lambda part: getattr(part, "name", part))
 def test_an_attempt_that_stops_before_a_write_and_wakes_goes_by_the_one_that_has_completed_it(
     table: Table,

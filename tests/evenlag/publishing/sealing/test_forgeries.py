@@ -342,12 +342,13 @@ def test_plans_that_are_forged_after_their_approval_are_published_as_they_were_a
             assert tally.num_cases.total() == len(drawn)
 
 
+@pytest.mark.extended
 def test_a_user_approves_what_the_page_showed_whatever_is_forged_meanwhile(
     waiting: Lake, topic: dict[str, bytes], tmp_path: Path
 ) -> None:
     ids, chance = list(waiting.plans.values()), random.Random(36)  # noqa: S311 - not a secret
     openings = num_openings(waiting, tmp_path, topic, ids)
-    forgeries = chance.sample(all_forgeries(TABLES[:-1], ["PROPOSED"]), 16)
+    forgeries = chance.sample(all_forgeries(TABLES[:-1], ["PROPOSED"]), 32)
     tally = forge(waiting, at_some_time(forgeries, openings, chance), tmp_path, topic, ids)
     assert tally.num_cases.total() == len(forgeries)
 
@@ -358,7 +359,7 @@ def row_of(lake: Lake, table: Table, group: str, **is_equal: str) -> dict[str, A
     return dict(row)
 
 
-@pytest.mark.parametrize("is_hidden", [False, True])
+@pytest.mark.parametrize("is_hidden", [pytest.param(False, marks=pytest.mark.extended), True])
 @pytest.mark.parametrize(
     "change", [{}, {"group_id": AUTO[0]}, {"group_id": None}, {"plan_id": None}], ids=str
 )
