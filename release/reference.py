@@ -177,7 +177,9 @@ reserves 2,048 bytes of a record for envelope, key and headers; without a hint t
 1,048,588 bytes applies.
 
 A plan that passes is approved by the policy in mode `auto` and by a user in mode `approve`, and stays
-PROPOSED in `shadow`. The publisher [checks an approved plan again](reference/publishing.md)."""
+PROPOSED in `shadow`. If the policy has a group in `shadow`, `hint_protocol` and `hint_assignor` reject no
+plan: it says what would be if the group followed. The publisher
+[checks an approved plan again](reference/publishing.md)."""
 
 
 def render_gates(gates: Iterable[Gate] = GATES) -> str:

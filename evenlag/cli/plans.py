@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -20,6 +20,7 @@ from evenlag.cli.console import console, print_json, status_text
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.layout import GROUP, PARTITION, SHORT_ID, TOPIC, Column, Table, filled_table, numbers
 from evenlag.cli.option_types import MAX_DAYS, MAX_ROWS, argument, option, whole
+from evenlag.cli.option_types import moment as moment_type
 from evenlag.cli.option_types import plan_id as plan_id_type
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeScope, ReasonOption
 from evenlag.context import find_policy
@@ -68,6 +69,12 @@ def plans(
         int | None,
         option("--days", "N", f"Number of days to look back; default {_DEFAULT_DAYS}.", whole(0, MAX_DAYS)),
     ] = None,
+    since: Annotated[
+        datetime | None, option("--since", "MOMENT", "Plans of cycles from this moment on.", moment_type)
+    ] = None,
+    status: Annotated[
+        PlanEvent | None, typer.Option("--status", help="Plans with this status only.", case_sensitive=False)
+    ] = None,
     limit: Annotated[
         int | None,
         option("--limit", "N", f"Number of plans to show; default {_DEFAULT_LIMIT}.", whole(1, MAX_ROWS)),
@@ -78,8 +85,10 @@ def plans(
     """Show plans with their status and reasons, newest first; one plan with its gates and moves."""
     reader, name = scope.open()
     if plan_id is not None:
-        if days is not None or limit is not None:
-            raise UsageError("--days and --limit go with the list of plans, not with one PLAN")
+        if (days, since, status, limit) != (None, None, None, None):
+            raise UsageError(
+                "--days, --since, --status and --limit go with the list of plans, not with one PLAN"
+            )
         found = _the_plan(reader, name, plan_id)
         if group not in {None, found["group_id"]}:
             raise NotFoundError(
@@ -92,11 +101,20 @@ def plans(
         policy = find_policy(scope.config) if scope.lake is None or scope.config is not None else None
         _show_plan(reader, found, seal_state(policy, reader, found), as_json=as_json)
         return
-    days, limit = _DEFAULT_DAYS if days is None else days, limit or _DEFAULT_LIMIT
-    rows = plan_rows(reader, name, group=group, days=days)
-    without = groups_without_plan(reader, name, group=group)
+    if days is not None and since is not None:
+        raise UsageError("give --days or --since, not both")
+    limit = limit or _DEFAULT_LIMIT
+    days = _DEFAULT_DAYS if days is None and since is None else days
+    between = None if since is None else (since.date(), date.max)
+    rows = plan_rows(reader, name, group=group, days=days, between=between)
+    rows = [
+        row
+        for row in rows
+        if (since is None or row["slot"] >= since) and (status is None or row["status"] == status)
+    ]
+    without = groups_without_plan(reader, name, group=group) if status is None else []
     if not rows and not without:
-        raise NotFoundError(_nothing(reader, name, group, days))
+        raise NotFoundError(_nothing(reader, name, group, days, status))
     if as_json:
         print_json({"cluster": name, "plans": rows[:limit], "without_plan": without[:limit]})
         return
@@ -117,11 +135,15 @@ def _the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
     return found[0]
 
 
-def _nothing(reader: LakeReader, cluster: str, group: str | None, days: int) -> str:
+def _nothing(
+    reader: LakeReader, cluster: str, group: str | None, days: int | None, status: PlanEvent | None
+) -> str:
     from evenlag.lake.tables import PLANS
 
-    if group is None:
-        return f"there are no plans on {cluster} in the last {days} days"
+    if group is None or status is not None:
+        period = "since then" if days is None else f"in the last {days} days"
+        what = "plans" if status is None else f"plans with the status {status}"
+        return f"there are no {what} on {cluster} {period}"
     # The names of the newest day with plans are enough to find a spelling mistake.
     of_cluster: list[Filter] = [("cluster", "=", cluster)]
     names = reader.read_newest(PLANS, "day", columns=["group_id"], filters=of_cluster)

@@ -48,6 +48,9 @@ SIGN_WORDS: Final = {
     Sign.REBALANCING: "rebalancing",
     Sign.NO_MEMBERS: "no members",
 }
+# Longer names are cut in the middle, where there is no room: the last letters stay.
+_LONG_NAME: Final = 28
+_TAIL: Final = 10
 _STATUS_KIND: Final[Mapping[str, str]] = {
     PlanEvent.APPLIED: "good",
     PlanEvent.PUBLISHED: "good",
@@ -310,9 +313,18 @@ def _name(row: GroupRow, *, has_clusters: bool) -> Html:
         text(_count(row.num_partitions, "partition")),
     ]
     return Html(
-        f'<a href="report?{text(link)}">{text(row.group_id)}</a>'
+        f'<a href="report?{text(link)}"{_shown_name(row.group_id)}</a>'
         f'<span class="soft sub">{" · ".join(about)}</span>'
     )
+
+
+def _shown_name(name: str) -> Html:
+    """Return the rest of a link's tag and the name; of a long one, the style sheet cuts the middle."""
+    if len(name) <= _LONG_NAME:
+        return Html(f">{text(name)}")
+    whole, head, tail = text(name), text(name[:-_TAIL]), text(name[-_TAIL:])
+    parts = f"<span>{head}</span><span>{tail}</span>"
+    return Html(f' class="long" title="{whole}" aria-label="{whole}">{parts}')
 
 
 def _count(value: int, noun: str) -> str:
@@ -386,7 +398,7 @@ def _plan_line(plan: LastPlan, actual: str | None) -> Html:
     after = actual or at_least(plan.after_records, plan.num_unknown)
     expected = "" if actual else " planned"
     change = f"{before} → {after}{expected}, {_count(plan.moves, 'move')}"
-    gates = text(", ".join(plan.failed_gates))
+    gates = text(", ".join(plan.failed_gates)) if status == PlanEvent.REJECTED else ""
     failed_gates = f"<span class=sub>failed: {gates}</span>" if gates else ""
     why = f' title="{text(plan.reason)}"' if plan.reason else ""
     return Html(

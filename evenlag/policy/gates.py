@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from assignor_core.objective import Load
-from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupState
+from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupState, Mode
 
 
 class Comparison(StrEnum):
@@ -174,6 +174,7 @@ class Gate:
     null_passes: Whether an unknown value passes. For example, a group without a previous hint has no
         cooldown.
     is_routine: Whether healthy groups fail it regularly. A plan that fails only such gates raises no alert.
+    is_of_hint: Whether it is about how a hint is followed; see :func:`skipped_gates`.
     not_simulated: Why simulations do not apply the gate; None if they do.
     """
 
@@ -188,6 +189,7 @@ class Gate:
     compute: Callable[..., Any] | None = None
     null_passes: bool = False
     is_routine: bool = False
+    is_of_hint: bool = False
     not_simulated: str | None = None
 
     @property
@@ -386,6 +388,7 @@ GATES: Final = (
         limit=PlanLimit(("group_type",), _hintable_type),
         message="the group speaks the {observed} protocol, hints need {allowed}",
         example=Example("the group is a share group", "share", "classic or consumer"),
+        is_of_hint=True,
         not_simulated=_OF_THE_HINT,
     ),
     Gate(
@@ -395,6 +398,7 @@ GATES: Final = (
         limit=Fixed(EVENLAG_ASSIGNOR),
         message="the group's assignor is {observed}: hints need a group that has selected {allowed}",
         example=Example("the group's consumers use `range`", "range", EVENLAG_ASSIGNOR),
+        is_of_hint=True,
         not_simulated=_OF_THE_HINT,
     ),
     Gate(
@@ -438,6 +442,12 @@ GATES: Final = (
 
 # A plan that fails only these raises no alert.
 ROUTINE_GATES: Final = frozenset(gate.name for gate in GATES if gate.is_routine)
+_HINT_GATES: Final = frozenset(gate.name for gate in GATES if gate.is_of_hint)
 SIMULATED_GATES: Final = tuple(gate for gate in GATES if gate.not_simulated is None)
 # The settings of a rule's ``gates`` that the entries declare.
 GATE_SETTINGS: Final = tuple(gate.limit for gate in GATES if isinstance(gate.limit, GateSetting))
+
+
+def skipped_gates(policy_mode: str) -> frozenset[str]:
+    """Return the gates that reject no plan of a group: those of the hint, if its policy is shadow."""
+    return _HINT_GATES if policy_mode == Mode.SHADOW else frozenset()

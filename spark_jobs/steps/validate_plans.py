@@ -2,7 +2,7 @@
 
 A plan that fails a gate is rejected with its reasons; the other plans continue. The policy approves a plan of
 mode ``auto`` that passes. A plan of mode ``approve`` waits for a user, a plan of mode ``shadow`` stays
-proposed.
+proposed, even if its group could not follow a hint.
 """
 
 import json
@@ -20,7 +20,7 @@ from evenlag.lake.writer import append_once
 from evenlag.planning.decision_record import once
 from evenlag.planning.gate_inputs import build_gate_rows
 from evenlag.planning.plan_batch import PlanContext
-from evenlag.policy.gates import cooldown_of
+from evenlag.policy.gates import cooldown_of, skipped_gates
 from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import (
@@ -185,7 +185,8 @@ def _last_hints(
 def _verdict(
     head: Mapping[str, Any], results: list[dict[str, Any]], check: VerifiedPlan | FaultyPlan | None
 ) -> _Verdict:
-    passed = [row["passed"] for row in results]
+    skipped = skipped_gates(json.loads(head["settings"])["mode"])
+    passed = [row["passed"] for row in results if row["gate"] not in skipped]
     if isinstance(check, VerifiedPlan):
         passed = list(check.verdicts.values())
     if isinstance(check, FaultyPlan) or not passed or not all(passed):

@@ -31,6 +31,7 @@ from evenlag.policy.loader import LoadedPolicy, parse_policy
 from evenlag.publishing.event_log import append_plan_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
+from evenlag.queries.plan_rows import plan_rows
 from spark_jobs.steps import cycle_steps
 from spark_jobs.steps.cycle_steps import run_observe
 from spark_jobs.steps.plan_groups import Planned, plan_groups
@@ -58,6 +59,7 @@ RULES: dict[str, str] = {
     "is-approved": "mode: approve",
     "waits": "mode: approve",
     "watches": "mode: shadow",
+    "watches-range": "mode: shadow",
     "observes": "mode: observe",
     "no-duplicates": "mode: auto",
     "complete": "mode: auto",
@@ -163,6 +165,7 @@ def world(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     specs = {prefix + name: GroupSpec([topics["t"]]) for name in RULES}
     specs[prefix + "count-slack"] = GroupSpec(list(topics.values()))
     specs[prefix + "hint-assignor"] = GroupSpec([topics["t"]], assignor=RangePartitionAssignor)
+    specs[prefix + "watches-range"] = GroupSpec([topics["t"]], assignor=RangePartitionAssignor)
     specs[prefix + "payload-fits"] = GroupSpec([topics["t"]], instances=(f"a{LONG}", f"b{LONG}"))
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     for number, count in enumerate((900, 800, 10, 10)):
@@ -240,13 +243,15 @@ def test_each_gate_sets_its_plan_aside_with_its_reason_and_the_others_go_on(
 ) -> None:
     failing = {gate.name.replace("_", "-") for gate in GATES}
     assert failing < set(RULES)
-    assert (run["approved"], run["rejected"], run["waiting"]) == (2, len(GATES), 3)
+    assert (run["approved"], run["rejected"], run["waiting"]) == (2, len(GATES), 4)
     verdicts = world.lake.read(GATE_RESULTS).to_pylist()
-    assert len(verdicts) == len(GATES) * run["plans"] == len(GATES) * (len(GATES) + 5)
+    assert len(verdicts) == len(GATES) * run["plans"] == len(GATES) * (len(GATES) + 6)
     failed = defaultdict(set)
     for row in verdicts:
         if not row["passed"]:
             failed[row["group_id"].removeprefix(world.prefix)].add(row["gate"])
+    # In shadow, its verdict is on record and rejects nothing.
+    assert failed.pop("watches-range") == {"hint_assignor"}
     assert failed == {name: {name.replace("-", "_")} for name in failing}
     for name in failing:
         assert world.story(name) == ["PROPOSED", "REJECTED"], name
@@ -293,6 +298,19 @@ def test_a_group_that_cannot_be_hinted_is_planned_in_shadow_and_says_why(
     moved = world.lake.read(PLAN_ASSIGNMENTS, filters=[("plan_id", "=", plan["plan_id"])]).to_pylist()
     assert moved
     assert all(row["moved"] for row in moved)
+
+
+def test_a_plan_of_shadow_is_not_rejected_because_its_group_could_not_follow(
+    world: World, run: dict[str, Any]
+) -> None:
+    assert run["plans"] > 0
+    assert world.story("watches-range") == ["PROPOSED"]
+    plans = plan_rows(world.lake, CLUSTER, group=world.prefix + "watches-range")
+    assert [(plan["status"], plan["reason"]) for plan in plans] == [
+        ("PROPOSED", "cannot be hinted: the group has selected range, not evenlag")
+    ]
+    filters = [("group_id", "=", world.prefix + "watches-range"), ("passed", "=", False)]
+    assert world.lake.read(GATE_RESULTS, filters=filters)["gate"].to_pylist() == ["hint_assignor"]
 
 
 def test_only_what_policy_or_a_person_approved_is_published_and_forged_approvals_are_not(

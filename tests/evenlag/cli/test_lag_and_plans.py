@@ -129,6 +129,21 @@ def test_plans_are_listed_newest_first_with_where_they_stand(evenlag: Evenlag, l
     assert "payload" not in applied
 
 
+def test_plans_are_chosen_by_status_and_time(evenlag: Evenlag, lake: Path) -> None:
+    def listed(*options: str) -> list[str]:
+        answer = evenlag("plans", "--lake", lake, "--json", *options)
+        return [plan["plan_id"] for plan in json.loads(answer.stdout)["plans"]]
+
+    slots = [plan["slot"] for plan in json.loads(evenlag("plans", "--lake", lake, "--json").stdout)["plans"]]
+    assert listed("--status", "applied") == [APPLIED_PLAN]
+    assert listed("--since", slots[0]) == [REJECTED_PLAN]
+    assert listed("--since", slots[1]) == [REJECTED_PLAN, APPLIED_PLAN]
+    none = evenlag("plans", "--lake", lake, "--status", "withdrawn")
+    assert (none.exit_code, none.stderr.count("\n")) == (4, 1)
+    assert "no plans with the status WITHDRAWN" in none.stderr
+    assert evenlag("plans", "--lake", lake, "--since", slots[0], "--days", "3").exit_code == 2
+
+
 def test_a_plan_s_table_says_why_it_was_set_aside(evenlag: Evenlag, lake: Path) -> None:
     shown = evenlag("plans", "--lake", lake).stdout
     assert REJECTED_PLAN[:12] in shown
@@ -160,7 +175,7 @@ def test_one_plan_comes_with_its_events_in_order_its_gates_and_its_moves(
     ("arguments", "exit_code", "message"),
     [
         (("lag", "--lake", "nowhere"), 4, "has no snapshot yet"),
-        (("lag",), 4, "evenlag run --bootstrap-servers"),
+        (("lag",), 4, "evenlag lag --bootstrap-servers"),
         (("lag", "payment", "--lake", "{lake}"), 4, "did you mean 'payments'?"),
         (("lag", "--cluster", "order", "--lake", "{lake}"), 4, "did you mean 'orders'?"),
         (("plans", "ffff", "--lake", "{lake}"), 4, "there is no plan ffff"),

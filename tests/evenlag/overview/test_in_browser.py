@@ -53,8 +53,10 @@ def count(browser: Browser) -> str:
     return str(browser.run("return document.querySelector('#count').innerText"))
 
 
-@pytest.mark.parametrize("width", [360, 800, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(320, "light"), (390, "dark"), (768, "light"), (1280, "dark"), (1400, "light"), (2000, "light")],
+)
 def test_it_fits_asks_for_nothing_and_can_be_read(
     browser: Browser, site: Site, width: int, scheme: str
 ) -> None:
@@ -69,6 +71,27 @@ def test_it_fits_asks_for_nothing_and_can_be_read(
     assert (_luminance(paper) < 0.1) == (scheme == "dark")
     assert len(texts) > 50
     assert min(_contrast(*pair) for pair in {tuple(pair) for pair in texts}) >= READABLE
+
+
+@pytest.mark.parametrize("width", [320, 768, 1400])
+def test_a_long_name_is_cut_in_the_middle_and_takes_no_more_lines(
+    browser: Browser, site: Site, width: int
+) -> None:
+    name = f"payments-{'reconciliation-' * 8}eu-west-1"
+    first, *others = groups_of_each_kind()
+    site.groups = (replace(first, group_id="short"), replace(first, group_id=name), *others)
+    browser.open(f"{site.url}/overview", width=width)
+    link = "[...document.querySelectorAll('a.long')].find(each => each.title.startsWith('payments-'))"
+    assert browser.run(f"return {link}.textContent") == name
+    start, end = f"{link}.firstChild", f"{link}.lastChild"
+    assert browser.run(f"return {start}.scrollWidth > {start}.clientWidth")
+    assert browser.run(f"return {end}.scrollWidth <= {end}.offsetWidth && {end}.textContent === '-eu-west-1'")
+    heights = browser.run(
+        "return [...document.querySelectorAll('.groups tbody th a')]"
+        f".filter(each => ['short', {name!r}].includes(each.textContent)).map(each => each.offsetHeight)"
+    )
+    assert max(heights) < 2 * min(heights)
+    assert browser.run("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def test_names_from_the_lake_are_text(browser: Browser, site: Site) -> None:

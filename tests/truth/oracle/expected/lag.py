@@ -304,6 +304,8 @@ def _partition_cells(row: Row, clients: Mapping[str, str]) -> list[str]:
         row["owner_member_id"] or ("not known" if row.get("owner_problem") else "nobody"),
         clients.get(row["owner_member_id"], "") if row["owner_member_id"] else "",
         row["status"] or "-",
+        number(row["committed_offset"]),
+        number(row["end_offset"]),
         bounded(number(row["lag_records"]), row.get("lag_bound")),
         number(row["arrival_rate_records_per_s"], digits=1),
         number(row["consume_rate_records_per_s"], digits=1),
