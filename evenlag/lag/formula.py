@@ -8,6 +8,7 @@ count, so control records and records that compaction removed do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,8 +33,6 @@ from evenlag.lake.arrow_schema import arrow_type
 from evenlag.lake.tables import LAG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from evenlag.lag.arrays import Bools, Int64s
 
 CAUGHT_UP_MS: Final = 60_000

@@ -6,14 +6,13 @@ Partitions that the group has left (``NOT_SUBSCRIBED``) are counted apart, never
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagBound, LagStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pyarrow as pa
 
 LAG_COLUMNS: Final = (

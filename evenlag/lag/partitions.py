@@ -7,6 +7,7 @@ owners. The lag needs the commits only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +21,6 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, OFFSETS, Column, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from evenlag.lag.arrays import Int64s
     from evenlag.policy.group_settings import GroupSettings
 

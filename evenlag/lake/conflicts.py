@@ -1,21 +1,16 @@
 """Errors of writes without a JVM, and repeats of those that conflict: a bounded number, with random waits."""
 
-from __future__ import annotations
-
 import random
 import re
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.delta_log import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from evenlag.lake.location import LakePaths
-    from evenlag.lake.tables import Table
+from evenlag.lake.location import LakePaths
+from evenlag.lake.tables import Table
 
 _Result = TypeVar("_Result")
 

@@ -7,19 +7,18 @@ missing bound excludes nothing. The rows are filtered by their own values afterw
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.lake.tables import Table
 from evenlag.lake.tables.month_partitions import month_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
     import pyarrow as pa
 
-    from evenlag.lake.tables import Table
 
 # Column, comparison (``=``, ``in``, ``>=`` and so on) and value.
 Filter = tuple[str, str, Any]

@@ -7,6 +7,7 @@ the copy is made, for one read. A file without statistics is never pruned.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.lake.location import LOG_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from evenlag.lake.tables import Table
 
 _VERSION_LENGTH: Final = 20

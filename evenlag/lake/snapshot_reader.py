@@ -6,20 +6,18 @@ snapshot are read once, without Spark, and pass from step to step as Arrow table
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.snapshot_ids import floor_to_ms
-from evenlag.lake.tables import LAG, SNAPSHOTS
+from evenlag.lake.tables import LAG, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from datetime import datetime
-
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
-    from evenlag.lake.tables import Table
 
 # Rows of one table that the driver keeps: a few megabytes.
 MAX_DRIVER_ROWS: Final = 50_000

@@ -12,6 +12,7 @@ the same time, one commit is lost silently. evenlag's (``log_store/``, a jar) le
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,8 +22,6 @@ from evenlag.private_files import OWNER_ONLY
 from evenlag.spark_installation import LOG_STORE_JAR, has_log_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from evenlag.policy.settings import Policy
 
 

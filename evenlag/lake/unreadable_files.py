@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.delta_log import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
 ERROR: Final = "error"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,8 +20,6 @@ from evenlag.lake.tables import ADVICE
 from evenlag.planning.advice import Advice, Held, advise, demand, fastest_first, hold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from evenlag.lag.arrays import Bools, Floats, Int64s
 
 LAG_COLUMNS: Final = tuple(

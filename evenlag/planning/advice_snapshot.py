@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import ADVICE, FORECASTS, LAG, MEMBERS
 from evenlag.logging_setup import named_logger
 from evenlag.planning.advice_rows import (
@@ -21,7 +22,6 @@ from evenlag.planning.measured_rows import with_measures
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.lake.snapshot_reader import SnapshotReader
     from evenlag.policy.settings import Policy
 
 _LOG = named_logger(__name__)

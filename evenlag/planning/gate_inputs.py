@@ -6,18 +6,17 @@ counted where the rows are made, from the rows of ``lag`` and ``members``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenlag.policy.gates import GATES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
 # Counted by count_rows.
 COUNTED_INPUTS: Final = ("num_rows", "num_duplicates", "num_missing", "num_invalid_owners")

@@ -7,10 +7,12 @@ batch, and a group is a few slices of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.members import utf16_key
 from evenlag.enums import LagStatus
@@ -18,10 +20,7 @@ from evenlag.lag.arrays import flags, is_valid
 from evenlag.lag.forecast import STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
 _FORECAST: Final = "forecast_records_per_s"
 

@@ -5,10 +5,12 @@ Partitions stay columns throughout; Python loops only over members and topics.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.algorithms.rack_search import racks_of
 from assignor_core.assignors import find_assignor, get_assignor
@@ -20,16 +22,11 @@ from assignor_core.together import unite
 from assignor_core.verify import find_violations, largest_count_gap
 from evenlag.enums import GroupType
 from evenlag.planning.capacities import capacities_of
-from evenlag.planning.group_work import NO_FACTS, NOISE_S, Measured, expected_work
+from evenlag.planning.group_work import NO_FACTS, NOISE_S, GroupFacts, GroupWork, Measured, expected_work
 from evenlag.planning.time_plans import Limits, TimePlan, judge, plan_by_time
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from evenlag.planning.group_batch import GroupBatch
-    from evenlag.planning.group_work import GroupFacts, GroupWork
     from evenlag.policy.group_settings import GroupSettings
 
 

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from evenlag.lag.forecast_rows import with_forecasts
 from evenlag.lag.speed_rows import with_costs, with_speeds
+from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import FORECASTS, SPEEDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from evenlag.lake.snapshot_reader import SnapshotReader
 
 
 def with_measures(rows: SnapshotReader, lag: pa.Table, members: pa.Table) -> tuple[pa.Table, pa.Table]:

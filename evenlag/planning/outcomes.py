@@ -5,6 +5,7 @@ A plan has no outcome while the group may still apply its hint.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +14,6 @@ from evenlag.lag.arrays import flatten_assignments
 from evenlag.lag.group_lag import measure_lag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import pyarrow as pa
 
     from evenlag.planning.published_plans import PublishedPlan

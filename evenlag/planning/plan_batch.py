@@ -8,30 +8,27 @@ affect the others. No Python loop goes over partitions.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evenlag.enums import DecisionKind, Mode
 from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Table
-from evenlag.logging_setup import named_logger
+from evenlag.logging_setup import WorkerLog, named_logger
 from evenlag.planning.assignments_hash import hash_assignments
-from evenlag.planning.eligibility import hint_blocker, planning_blocker, summarize_groups
+from evenlag.planning.eligibility import GroupSummary, hint_blocker, planning_blocker, summarize_groups
 from evenlag.planning.gate_inputs import COUNTED_INPUTS, count_rows
 from evenlag.planning.group_work import NO_FACTS, GroupFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from datetime import date, datetime
-
     import pyarrow as pa
-    from numpy.typing import NDArray
 
     from assignor_core.group import Group
     from assignor_core.metrics import Metrics
-    from evenlag.logging_setup import WorkerLog
-    from evenlag.planning.eligibility import GroupSummary
     from evenlag.planning.group_batch import GroupBatch
     from evenlag.planning.group_planner import GroupPlan
     from evenlag.planning.time_plans import Prediction

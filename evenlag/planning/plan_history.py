@@ -6,8 +6,9 @@ Both come from tables alone, and only from slots up to the current one, so a rep
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.objective import Load
@@ -19,9 +20,6 @@ from evenlag.policy.gates import cooldown_of
 from evenlag.policy.portable_settings import plain_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime
-
     import pyarrow as pa
 
     from evenlag.lag.arrays import Floats

@@ -12,6 +12,7 @@ from evenlag.lag.speed_rows import (
     SnapshotGroups,
     build_speeds,
 )
+from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, SPEEDS
 from evenlag.logging_setup import named_logger
 from evenlag.planning.group_steps import GroupStep, write_groups
@@ -19,7 +20,6 @@ from evenlag.planning.group_steps import GroupStep, write_groups
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.lake.snapshot_reader import SnapshotReader
 
 _LOG = named_logger(__name__)
 # Speeds that were not measured for so long are forgotten.

@@ -8,6 +8,7 @@ owner, then comes to its new member at once; the others stop for a shorter time.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,8 +17,6 @@ import numpy as np
 from assignor_core.algorithms.rack_search import racks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from assignor_core.group import Group
     from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
     from evenlag.planning.group_work import GroupWork

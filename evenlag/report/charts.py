@@ -1,11 +1,10 @@
 """Charts of the report, each for narrow and for wide pages."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.html.charts import (
     AFTER,
@@ -26,13 +25,8 @@ from evenlag.html.charts import (
     line_styles,
     new_figure,
 )
-from evenlag.report.model import HINT_EVENTS
+from evenlag.report.model import HINT_EVENTS, LagChange, Mark, MemberLag, Series, Timeline
 from evenlag.safe_text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from evenlag.report.model import LagChange, Mark, MemberLag, Series, Timeline
 
 MAX_MEMBERS: Final = 16
 _MINUTE_S, _DAY_S = 60, 86_400

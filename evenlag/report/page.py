@@ -1,9 +1,8 @@
 """Layout of a report as one self-contained HTML page: charts with captions, and the numbers as tables."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from math import isinf
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from evenlag.enums import PlanEvent
 from evenlag.formatting import (
@@ -31,13 +30,7 @@ from evenlag.report.charts import (
     lag_styles,
     timeline_plot,
 )
-from evenlag.report.model import HINT_EVENTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-    from typing import Any
-
-    from evenlag.report.model import GateSummary, LagChange, ModelError, Report, Series, Verdict
+from evenlag.report.model import HINT_EVENTS, GateSummary, LagChange, ModelError, Report, Series, Verdict
 
 AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
 MAX_ROWS: Final = 400

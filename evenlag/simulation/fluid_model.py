@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.simulation.estimates import Case
-from evenlag.simulation.history import ROUNDING_RECORDS, sum_by_member
+from evenlag.simulation.estimates import Case, Estimates
+from evenlag.simulation.history import ROUNDING_RECORDS, History, sum_by_member
 from evenlag.simulation.replay_waiting import ReplayWaits
+from evenlag.simulation.waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
-    from evenlag.simulation.estimates import Estimates
-    from evenlag.simulation.history import History
     from evenlag.simulation.scenarios import Scenario
-    from evenlag.simulation.waiting import Waiting
 
 
 # A billionth of a record or of a second is a rounding error.

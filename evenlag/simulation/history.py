@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +16,6 @@ from assignor_core.members import utf16_key
 from evenlag.enums import GroupType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
 
 # Sums of processed and of arrived records are compared: a smaller difference is a rounding error.

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.simulation.estimates import BUSY_BACKLOG_S, arrival_curves
-from evenlag.simulation.history import ROUNDING_RECORDS, first_lags
+from evenlag.simulation.estimates import BUSY_BACKLOG_S, Estimates, arrival_curves
+from evenlag.simulation.history import ROUNDING_RECORDS, History, first_lags
 from evenlag.simulation.waiting import SentCurves
 
 if TYPE_CHECKING:
     from evenlag.lag.arrays import Floats
-    from evenlag.simulation.estimates import Estimates
     from evenlag.simulation.fluid_model import Simulated
-    from evenlag.simulation.history import History
 
 _WIDE: Final = 0.25
 

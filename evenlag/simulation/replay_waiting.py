@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.simulation.estimates import Case, arrival_curves
-from evenlag.simulation.history import ROUNDING_RECORDS
+from evenlag.simulation.estimates import Case, Estimates, arrival_curves
+from evenlag.simulation.history import ROUNDING_RECORDS, History
 from evenlag.simulation.waiting import SentCurves, Waiting, Waits, measure_waiting
 
 if TYPE_CHECKING:
     from evenlag.lag.arrays import Bools, Floats, Int64s
-    from evenlag.simulation.estimates import Estimates
-    from evenlag.simulation.history import History
 
 _MOST_PARTS: Final = 2_000_000
 _BINS: Final = 4_096

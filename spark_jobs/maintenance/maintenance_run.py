@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.table_metadata import TableFiles, read_table_files
+from evenlag.lake.table_metadata import DataFile, TableFiles, read_table_files
+from evenlag.lake.tables import Table
 from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from datetime import date, datetime
-
-    from evenlag.lake.table_metadata import DataFile
-    from evenlag.lake.tables import Table
     from evenlag.policy.settings import MaintenanceSettings
     from spark_jobs.runtime.delta_lake import Lake
 

@@ -4,8 +4,6 @@ Without Spark, so that the CLI, the DAG files and the documentation use the same
 moments are UTC timestamps. Units are part of the name: `_ms`, `_records`. Evolution only adds columns.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from evenlag.lake.tables.audit import AUDITED_SNAPSHOTS, MEMBERSHIPS, OWNERSHIP

@@ -4,8 +4,6 @@ Each (cluster, day) is computed only from the snapshots that started on that UTC
 changes its own day only. Intervals never cross midnight: readers merge them.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from evenlag.lake.tables.contract import CLIENT_COLUMNS, Column, table

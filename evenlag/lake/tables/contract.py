@@ -1,7 +1,5 @@
 """Types of a table contract, and the columns that several tables have."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -7,13 +7,12 @@ tables that grow by millions of rows a day need that.
 from __future__ import annotations
 
 from calendar import monthrange
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.arrow_schema import stored_schema
 
 if TYPE_CHECKING:
-    from datetime import date
-
     import pyarrow as pa
 
     from evenlag.lake.tables import Table

@@ -1,7 +1,5 @@
 """Tables of a cluster's snapshots (bronze), and of what is computed from them (silver)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from evenlag.lake.tables.contract import (

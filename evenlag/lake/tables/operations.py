@@ -1,7 +1,5 @@
 """Tables of operations: approvals, control actions, alerts, policies, runs, maintenance."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from evenlag.lake.tables.contract import PARTITION_COLUMNS, PLAN_COLUMNS, SNAPSHOT_COLUMNS, Column, table

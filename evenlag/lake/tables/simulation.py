@@ -1,7 +1,5 @@
 """Tables of candidate policies: evaluated at snapshots, and simulated over a period (gold)."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from evenlag.lake.tables.contract import PARTITION_COLUMNS, SNAPSHOT_COLUMNS, Column, table

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from evenlag.lag.forecast import STEPS, GroupForecast
+from evenlag.lag.forecast import STEPS
 from evenlag.planning.advice import HOLD_S, advise, demand, hold
 from tests.bench.field.traces import SIZES, make_trace
+from tests.support.group_forecast import GroupForecast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

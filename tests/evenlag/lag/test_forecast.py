@@ -14,7 +14,6 @@ from evenlag.lag.forecast import (
     SCENARIOS,
     STEPS,
     Errors,
-    GroupForecast,
     Hours,
     Rates,
     Seen,
@@ -24,6 +23,7 @@ from evenlag.lag.forecast import (
 )
 from tests.bench.field.traces import SIZES, make_trace
 from tests.support.each import for_each
+from tests.support.group_forecast import GroupForecast
 
 if TYPE_CHECKING:
     from evenlag.lag.arrays import Floats, Int64s

@@ -21,7 +21,7 @@ import numpy as np
 from assignor_core.metrics import count_moves
 from assignor_core.objective import Load
 from evenlag.enums import Mode
-from evenlag.lag.forecast import STEPS, GroupForecast
+from evenlag.lag.forecast import STEPS
 from evenlag.planning.group_work import GroupWork, next_plan_s
 from evenlag.policy.candidates import CandidateSettings, parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GateLimits, GroupSettings
@@ -30,6 +30,7 @@ from evenlag.simulation.scenarios import Planner
 from tests.bench.field.contenders.group import Fleet, GroupContender
 from tests.bench.field.contenders.published import Published, instances_of
 from tests.bench.field.timings import airflow_cycle_s, watched_cycle_s
+from tests.support.group_forecast import GroupForecast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
