@@ -140,17 +140,15 @@ Records of decisions that no longer hold are deleted; git keeps them
 
 def render_records(folder: Path = ROOT / "docs" / "adr") -> str:
     """Return the index in Markdown: number and title of each record, the newest first."""
-    return page(
-        "Decision records", "the records", [_RECORDS, table(("number", "decision"), _record_rows(folder))]
-    )
+    return page("Decision records", "the records", [_RECORDS, "\n".join(_record_items(folder))])
 
 
-def _record_rows(folder: Path) -> Iterator[list[str]]:
+def _record_items(folder: Path) -> Iterator[str]:
     for path in sorted(folder.glob("[0-9]*.md"), reverse=True):
-        title = re.match(r"# (\d+)\. (.+)", path.read_text(encoding="utf-8"))
+        title = re.match(r"# (\d+\. .+)", path.read_text(encoding="utf-8"))
         if title is None:
             raise ValueError(f"{path.name}: a record begins with its number and title")
-        yield [title[1], f"[{title[2]}]({path.name})"]
+        yield f"- [{title[1]}]({path.name})"
 
 
 _GATES: Final = """\
@@ -238,7 +236,7 @@ _KEPT: Final = {
 _COMMON_COLUMN_FROM: Final = 3
 """Columns of at least this many tables are described once."""
 _WRITERS: Final = {"spark": "Spark", "direct": "`deltalake`"}
-_COLUMN_HEADER: Final = ("column", "type", "description")
+_COLUMN_HEADER: Final = ("column", "description")
 
 
 def render_tables(tables: Iterable[Table] = tuple(TABLES.values())) -> str:
@@ -287,7 +285,7 @@ def _table_section(one: Table, common: Iterable[Column], tables: Iterable[Table]
 
 def _column_row(column: Column) -> tuple[str, ...]:
     required = "" if column.nullable else " NOT NULL"
-    return f"`{column.name}`", f"`{column.type}{required}`", column.doc
+    return f"`{column.name}` `{column.type}{required}`", column.doc
 
 
 _COMMANDS: Final = """\
@@ -300,7 +298,7 @@ _OUTPUT: Final = """\
 `-o` selects `table` (default), `wide` (all columns) or `json` (the same as `--json`; use it in scripts). A
 table fits the terminal: texts wrap, then columns are left out, and its last line names them. Identifiers and
 numbers are never cut; where they do not fit, a row takes several lines."""
-_OPTION_HEADER: Final = ("option", "default", "meaning")
+_OPTION_HEADER: Final = ("option", "meaning")
 _COMMON_FROM: Final = 3
 """Options of at least this many commands are described once."""
 
@@ -324,7 +322,7 @@ def render_command() -> str:
     return page("Command", "the command's own help, in `evenlag/cli`,", [part for part in parts if part])
 
 
-def _common(rows: Iterable[list[tuple[str, str, str]]]) -> list[tuple[str, str, str]]:
+def _common(rows: Iterable[list[tuple[str, str]]]) -> list[tuple[str, str]]:
     """Return the options that several commands have with the same meaning, one for each name."""
     counts = Counter(row for of_command in rows for row in of_command).most_common()
     most_used = {row[0]: row for row, _ in reversed(counts)}
@@ -351,26 +349,24 @@ def _usage(name: str, command: Any) -> str:
     return " ".join([name, *arguments, "[OPTIONS]"])
 
 
-def _option_rows(command: Any) -> Iterator[tuple[str, str, str]]:
+def _option_rows(command: Any) -> Iterator[tuple[str, str]]:
     for parameter in command.params:
         if getattr(parameter, "hidden", False) or parameter.name == "help":
             continue
         if parameter.param_type_name == "argument":
-            yield f"`{parameter.name.upper()}`", "", _help_text(parameter.help or "")
+            yield f"`{parameter.name.upper()}`", _help_text(parameter.help or "")
             continue
         names = " ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
-        yield names, _option_default(parameter), _help_text(parameter.help or "")
+        yield names, f"{_help_text(parameter.help or '')}{_option_default(parameter)}"
 
 
 def _option_default(parameter: Any) -> str:
+    """What is said of the default, after the meaning; nothing if it is none, a flag or computed."""
     if parameter.required:
-        return "must be given"
+        return " Must be given."
     value = parameter.default
-    if callable(value) or value is None or value is False or value in ((), [], ""):
-        return ""
-    if not isinstance(value, bool | int | float | str):
-        return ""
-    return "" if value is True else f"`{value}`"
+    is_said = isinstance(value, int | float | str) and not isinstance(value, bool) and value != ""
+    return f" Default: `{value}`." if is_said else ""
 
 
 def _help_text(text: str) -> str:

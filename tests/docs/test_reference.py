@@ -92,7 +92,7 @@ def test_the_page_of_events_says_when_a_consumer_ignores_a_hint() -> None:
 
 def test_records_are_indexed_and_one_without_a_title_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "0007-a-thing.md").write_text("# 7. A thing\n\n## Context\n", encoding="utf-8")
-    assert "| 7 | [A thing](0007-a-thing.md) |" in render_records(tmp_path)
+    assert "\n- [7. A thing](0007-a-thing.md)\n" in render_records(tmp_path)
     (tmp_path / "0008-other.md").write_text("# Other\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"0008-other\.md: a record begins with its number and title"):
         render_records(tmp_path)
