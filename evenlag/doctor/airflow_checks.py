@@ -1,7 +1,5 @@
 """Checks of Airflow, from the environment of an Airflow machine or through the REST API."""
 
-from __future__ import annotations
-
 import configparser
 import os
 import re
@@ -11,7 +9,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from shlex import quote as quoted
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
@@ -20,10 +18,8 @@ from evenlag.doctor.model import Check, Finding, failed, ok, skipped, warning
 from evenlag.doctor.spark_checks import CONNECTION_VARIABLE, find_remote, read_connection
 from evenlag.enums import Mode
 from evenlag.policy.cron import last_due
+from evenlag.policy.settings import Policy
 from evenlag.spark_connect import CONNECT_EXAMPLE, CONNECT_TYPE
-
-if TYPE_CHECKING:
-    from evenlag.policy.settings import Policy
 
 _HEARTBEAT_KEY: Final = "task_instance_heartbeat_timeout"
 _HEARTBEAT_DEFAULT_S: Final = 300.0

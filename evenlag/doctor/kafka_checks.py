@@ -5,8 +5,6 @@ resources that a client describes, but not of transactional ids: a check shows t
 a write would show that it can be written, and it would fence an active publisher.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import socket
@@ -20,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from evenlag.doctor.model import Check, Finding, failed, ok, skipped, warning
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupType, LagStatus, Mode
@@ -32,9 +30,13 @@ from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
 from evenlag.kafka.topic_metadata import read_metadata
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, PLANS
 from evenlag.policy.cluster_settings import DEFAULT_HINT_TOPIC, ClusterSettings
+from evenlag.policy.loader import LoadedPolicy
+from evenlag.policy.settings import Policy
 from evenlag.publishing.hint_topic import MAX_KEPT_BYTES, TopicState, is_plausible
 from evenlag.publishing.plugin_memory import MIN_DEFAULT_BYTES, groups_without_room, plugin_bytes
 from evenlag.publishing.writing.hint_publisher import publisher_id
@@ -44,12 +46,6 @@ from evenlag.publishing.writing.topic_settings import (
     new_topic,
     wrong_settings,
 )
-
-if TYPE_CHECKING:
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
-    from evenlag.policy.loader import LoadedPolicy
-    from evenlag.policy.settings import Policy
 
 PROBE_TIMEOUT_S: Final = 3.0
 SOON_DAYS: Final = 30

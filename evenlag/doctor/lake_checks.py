@@ -1,7 +1,5 @@
 """Checks of the lake: access, permissions, free space, file system and table schemas."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat
@@ -9,22 +7,20 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from evenlag.doctor.model import Check, Finding, failed, ok, skipped, warning
 from evenlag.doctor.spark_checks import find_remote
 from evenlag.errors import SchemaError
 from evenlag.lake.location import LOG_FOLDER
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
 from evenlag.lake.snapshot_ids import id_prefix
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import OFFSETS, SNAPSHOTS, TABLES, Table
+from evenlag.policy.settings import Policy
 from evenlag.private_files import OWNER_ONLY
 from evenlag.quality.checks import read_results
-
-if TYPE_CHECKING:
-    from evenlag.lake.reader import LakeReader
-    from evenlag.policy.settings import Policy
 
 _LITTLE_ROOM: Final = 0.10
 _MOUNTS: Final = Path("/proc/self/mounts")

@@ -1,16 +1,11 @@
 """Checks of the policy: it is valid, its secrets resolve, and each rule can apply to a group."""
 
-from __future__ import annotations
-
 import stat
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from evenlag.doctor.model import Check, Finding, failed, ok, warning
-
-if TYPE_CHECKING:
-    from evenlag.policy.loader import LoadedPolicy
-    from evenlag.policy.settings import Policy
+from evenlag.policy.loader import LoadedPolicy
+from evenlag.policy.settings import Policy
 
 
 def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) -> list[Check]:

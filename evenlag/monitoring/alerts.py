@@ -5,15 +5,13 @@ subject identify it; an active fault is reported once. It is reported before it 
 between it is reported again rather than never.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.enums import AlertState, Mode, OnFailure, PlanEvent
 from evenlag.errors import SecretError
@@ -27,6 +25,7 @@ from evenlag.logging_setup import named_logger
 from evenlag.monitoring.hot_partitions import find_hot_partitions
 from evenlag.monitoring.lake_health import newest_faults, read_freshness
 from evenlag.policy.gates import ROUTINE_GATES
+from evenlag.policy.loader import LoadedPolicy
 from evenlag.publishing.approvals import asked_plans
 from evenlag.publishing.publishable_plans import PUBLISHING_MODES, find_approved
 from evenlag.publishing.sealing.row_seal import Sealer
@@ -40,9 +39,6 @@ from evenlag.publishing.sealing.verified_plans import (
 from evenlag.quality.checks import failures_by_table, read_results, stopping_failures
 from evenlag.queries.advice import needed_text, read_advice, target_text
 from evenlag.safe_text import printable
-
-if TYPE_CHECKING:
-    from evenlag.policy.loader import LoadedPolicy
 
 
 class AlertKind(StrEnum):

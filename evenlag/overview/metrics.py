@@ -5,25 +5,21 @@ and no value where evenlag does not know one. The values are states that the lak
 gauges; counts of events cover the last 24 hours. A metric of groups or clusters is one entry of its table.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from evenlag.enums import Outcome, OutcomeReason, PlanEvent
 from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS
+from evenlag.overview.model import ClusterState, GroupRow, Overview
 from evenlag.publishing.approvals import open_requests
 from evenlag.queries.lag import SUM_COLUMNS, sum_lag
 from evenlag.safe_text import printable
-
-if TYPE_CHECKING:
-    from evenlag.overview.model import ClusterState, GroupRow, Overview
 
 MAX_GROUPS: Final = 1_000
 """Groups of a cluster that have metrics of their own: those with the largest lag."""

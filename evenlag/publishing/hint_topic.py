@@ -5,13 +5,11 @@ the start. Batches that are compressed are skipped, values are kept of the group
 limit, and one that cannot be decoded is an entry of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from assignor_core.errors import HintError
 from assignor_core.hint import GROUP_KEY_PREFIX, STOP_KEY, Hint, hint_key
@@ -22,10 +20,8 @@ from evenlag.errors import PublishError
 from evenlag.kafka.connection import Grants, admin_client, kafka_client_settings, kafka_errors
 from evenlag.kafka.topic_metadata import TOPIC_DENIED
 from evenlag.logging_setup import named_logger
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.sealing.signed_records import decode_group_hint, decode_group_loads
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)
 _Record = TypeVar("_Record")

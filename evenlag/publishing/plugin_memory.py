@@ -3,16 +3,13 @@
 A test compares the two. The plug-in's limit is ``evenlag.max.bytes``, which a broker does not report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from assignor_core.hint import HintPayload
-    from assignor_core.loads import LoadsPayload
-    from evenlag.publishing.hint_topic import TopicState
+from assignor_core.hint import HintPayload
+from assignor_core.loads import LoadsPayload
+from evenlag.publishing.hint_topic import TopicState
 
 _MIB: Final = 1024 * 1024
 MIN_DEFAULT_BYTES: Final = 64 * _MIB

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,10 @@ from evenlag.lag.arrays import codes, integers
 from evenlag.lag.formula import count_lag
 from evenlag.lag.group_lag import is_inexact
 from evenlag.lag.partitions import join_partitions
+from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.group_settings import GroupSettings
+from evenlag.policy.loader import LoadedPolicy
 from evenlag.publishing.answers.actors import POLICY_ACTOR
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
-    from evenlag.policy.group_settings import GroupSettings
-    from evenlag.policy.loader import LoadedPolicy
 
 # A coordinator that loads or moves needs seconds. What takes longer waits for the next run.
 _RETRY_S: Final = 15.0

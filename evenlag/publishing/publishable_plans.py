@@ -5,11 +5,9 @@ shadow, never by a comparison), approved by an actor who may approve it, and hav
 of every gate. Where the policy configures a key, all rows of the plan must be as they were sealed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from assignor_core.errors import HintError
 from assignor_core.hint import HintPayload, plan_id
@@ -17,6 +15,7 @@ from evenlag.enums import Channel, Mode, PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.policy.gates import GATES
+from evenlag.policy.loader import LoadedPolicy
 from evenlag.publishing.answers.actors import JOB_ACTORS, Actor, why_not
 from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import (
@@ -26,9 +25,6 @@ from evenlag.publishing.sealing.verified_plans import (
     oldest_day,
     read_plans,
 )
-
-if TYPE_CHECKING:
-    from evenlag.policy.loader import LoadedPolicy
 
 PUBLISHING_MODES: Final = (Mode.APPROVE, Mode.AUTO)
 ENDED: Final = frozenset(PlanEvent) - {PlanEvent.PROPOSED, PlanEvent.APPROVED}

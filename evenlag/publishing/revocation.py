@@ -6,15 +6,13 @@ between, a repeat finds what it did and records it. Only the transactional publi
 to it, so no other publishing comes in between.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assignor_core.hint import Hint
 from evenlag.enums import ControlAction, PlanEvent
@@ -24,6 +22,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVENTS
 from evenlag.lake.writer import append_once
+from evenlag.policy.loader import LoadedPolicy
 from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.hint_topic import is_plausible
 from evenlag.publishing.publishable_plans import ENDED
@@ -34,9 +33,6 @@ from evenlag.publishing.writing.blind_writes import (
     write_stop,
     write_tombstones,
 )
-
-if TYPE_CHECKING:
-    from evenlag.policy.loader import LoadedPolicy
 
 
 class NoHintError(JobError, exit_code=4):

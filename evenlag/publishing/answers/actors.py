@@ -5,20 +5,16 @@ operating system that runs the command. A name is what a page shows or a person 
 nothing depends on it.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from evenlag.enums import Channel, CommandApprovals
 from evenlag.errors import JobError
 from evenlag.policy.setting_types import ACCOUNT_PREFIX
-
-if TYPE_CHECKING:
-    from evenlag.policy.settings import Policy
+from evenlag.policy.settings import Policy
 
 POLICY_ACTOR: Final = "policy"
 PUBLISHER_ACTOR: Final = "evenlag"

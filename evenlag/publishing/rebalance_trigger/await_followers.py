@@ -7,20 +7,16 @@ the hint still fits and nothing is in progress; that its members join within a h
 for the leader to read the hint.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assignor_core.hint import HintPayload
 from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, GroupType
 from evenlag.kafka.live_groups import LiveGroup
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.rebalance_trigger.follow_wait import FollowCost, FollowWait
 from evenlag.publishing.rebalance_trigger.temporary_member import ask_group
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
 
 
 def await_followers(

@@ -10,11 +10,9 @@ group's target assignment is compared with the hint, and the coordinator trigger
 per plan.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from assignor_core.hint import HintPayload
 from evenlag.enums import GroupType
@@ -22,10 +20,8 @@ from evenlag.errors import JobError, KafkaUnreachableError
 from evenlag.kafka.connection import librdkafka_settings
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.logging_setup import named_logger
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.rebalance_trigger.follow_wait import FollowCost, FollowWait
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)
 _POLL_S: Final = 0.2

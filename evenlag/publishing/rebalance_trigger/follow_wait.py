@@ -4,8 +4,6 @@ The wait is limited in time, and nothing in it can fail a publishing: the hints 
 when the group rebalances next.
 """
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -14,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from assignor_core.hint import HintPayload
 from evenlag.enums import REBALANCING_STATES, GroupType
@@ -22,9 +20,7 @@ from evenlag.errors import JobError
 from evenlag.kafka.connection import kafka_errors, request_limits
 from evenlag.kafka.live_groups import LiveGroup, read_live_groups
 from evenlag.logging_setup import named_logger
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)
 _AT_ONCE: Final = 8

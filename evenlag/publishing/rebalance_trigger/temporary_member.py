@@ -6,12 +6,10 @@ rebalance: the coordinator then waits for the other members only, and their lead
 have all joined before that, leaders of evenlag ignore it: its subscription is marked by user data.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from assignor_core.members import TEMPORARY_MEMBER_MARK
 from evenlag.enums import EVENLAG_ASSIGNOR, GroupState
@@ -22,9 +20,7 @@ from evenlag.kafka.coordinators import COORDINATOR_ERRORS, find_coordinators
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE, TEMPORARY_CLIENT_ID
 from evenlag.kafka.topic_metadata import error_name
 from evenlag.logging_setup import named_logger
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)
 

@@ -1,18 +1,14 @@
 """Signatures of records of the hint topic: by which key, and which ones are accepted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from assignor_core.errors import HintSignatureError
 from assignor_core.hint import Hint, decode_hint, derive_broker_key, derive_group_key
 from assignor_core.loads import Loads, decode_loads
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.sealing.row_seal import key_id
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
 
 _Record = TypeVar("_Record", Hint, Loads)
 

@@ -3,22 +3,18 @@
 The earlier state is read afterwards: records from the written offsets on are left out.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from evenlag.errors import FencedPublisherError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.logging_setup import named_logger
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.hint_topic import TopicState, foreign_keys, read_hint_topic
 from evenlag.publishing.writing.hint_publisher import Written, hint_publisher
 from evenlag.publishing.writing.topic_settings import compression_warning, ensure_hint_topic
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
 
 _Result = TypeVar("_Result")
 _LOG = named_logger(__name__)

@@ -5,23 +5,19 @@ other whatever their policies call the cluster. A publisher that hangs and resum
 and writes nothing.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from assignor_core.hint import STOP_KEY, hint_key
 from assignor_core.loads import loads_key
 from evenlag.errors import FencedPublisherError, JobError, PublishError, UnknownOutcomeError
 from evenlag.kafka.connection import kafka_client_settings, kafka_errors
 from evenlag.logging_setup import named_logger
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.hint_topic import is_committed, own_partition
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)
 

@@ -4,18 +4,14 @@ With ``cleanup.policy=compact,delete`` retention removes hints and ``control/sto
 bound on what it expands to, so brokers store what producers send uncompressed, and readers skip the rest.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.errors import PublishError
 from evenlag.kafka.broker_requests import no_answer_errors
 from evenlag.logging_setup import named_logger
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.cluster_settings import ClusterSettings
 
 _LOG = named_logger(__name__)
 
