@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.audit.enums import Certainty, OwnerChange
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
-from evenlag.audit.owners import Around, by_partition, is_gap, is_same_client, overlapping, snapshots_around
+from evenlag.audit.owners import (
+    Around,
+    Partition,
+    by_partition,
+    is_gap,
+    is_same_client,
+    overlapping,
+    snapshots_around,
+)
 from evenlag.audit.rebalances import compare_members
 from evenlag.enums import OwnershipState
 from evenlag.errors import NotFoundError
@@ -19,11 +27,11 @@ from evenlag.formatting import moment
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.audit.owners import Partition
     from evenlag.audit.period import AuditedPeriod
 
-    # Position of the first snapshot that shows it, and new member id by old one.
-    _Returns = Sequence[tuple[int, Mapping[str, str]]]
+
+# Position of the first snapshot that shows it, and new member id by old one.
+_Returns = Sequence[tuple[int, Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from evenlag.audit.period import AuditedPeriod
 
-    Partition = tuple[str, str | None, int]
+
+Partition = tuple[str, str | None, int]
 
 _HOLDER: Final = (
     "state", "reason", "member_id", "group_instance_id", "client_id", "client_host", "owner_key",

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from evenlag.audit.period import AuditedPeriod
 
-    Interval = dict[str, Any]
-    # Returns the id of the plan whose hint was first applied between two known intervals, or None.
-    FindHint = Callable[[Interval, Interval], str | None]
+
+Interval = dict[str, Any]
+# Returns the id of the plan whose hint was first applied between two known intervals, or None.
+FindHint = Callable[[Interval, Interval], str | None]
 
 
 _INTERVAL: Final = ("group_id", "first_snapshot_id")

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from evenlag.audit.period import AuditedPeriod
     from evenlag.lake.reader import LakeReader
 
-    Rows = Sequence[dict[str, Any]]
+
+Rows = Sequence[dict[str, Any]]
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -23,7 +23,8 @@ from evenlag.safe_text import printable, printable_lines
 if TYPE_CHECKING:
     from rich.segment import Segment
 
-    ReportProgress = Callable[[str, int, int], None]
+
+ReportProgress = Callable[[str, int, int], None]
 
 # Width of output that does not go to a terminal.
 _PIPE_WIDTH: ContextVar[int] = ContextVar("_PIPE_WIDTH", default=200)

@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from evenlag.cli.console import shown_progress
+from evenlag.cli.console import ReportProgress, shown_progress
 from evenlag.errors import JobError
 from evenlag.job_events import (
     CycleEnded,
@@ -44,11 +44,10 @@ from evenlag.spark_connect import REMOTE_VARIABLE, find_remote
 if TYPE_CHECKING:
     import typer
 
-    from evenlag.cli.console import ReportProgress
 
-    Receive = Callable[[CycleEnded | JobNotice | JobResult], None]
-    # What :func:`run_job` is. Commands take it from the context's `obj`, so that tests can replace it.
-    JobRunner = Callable[..., dict[str, Any] | None]
+Receive = Callable[[CycleEnded | JobNotice | JobResult], None]
+# What :func:`run_job` is. Commands take it from the context's `obj`, so that tests can replace it.
+JobRunner = Callable[..., dict[str, Any] | None]
 
 # How long an interrupted job may take to end its JVM, and then the remaining processes of its group to end.
 _PATIENCE_S: Final = 12.0

@@ -57,9 +57,10 @@ if TYPE_CHECKING:
     from evenlag.live_lag.answer import PlanPreview, RecentLags
     from evenlag.live_lag.snapshot import LiveReader, LiveSnapshot, ReadTarget
 
-    Rows = Sequence[Mapping[str, Any]]
-    # A snapshot as tables or for JSON, or why there is none.
-    Taken: TypeAlias = RenderableType | dict[str, Any] | JobError
+
+Rows = Sequence[Mapping[str, Any]]
+# A snapshot as tables or for JSON, or why there is none.
+Taken: TypeAlias = RenderableType | dict[str, Any] | JobError
 
 _DEFAULT_INTERVAL_S = 2.0
 _ABOUT_GROUPS = "≥ is a lower bound, no skew is given, and another member may be the most loaded"

@@ -1,7 +1,5 @@
 """`evenlag run`: one cycle of a cluster, started manually, or cycles until Ctrl-C with `--watch`."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -17,13 +15,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
-from evenlag.cli.console import console, print_json, print_line, shown_progress
-from evenlag.cli.job_runner import job_arguments, job_runner
+from evenlag.cli.console import ReportProgress, console, print_json, print_line, shown_progress
+from evenlag.cli.job_runner import JobRunner, job_arguments, job_runner
 from evenlag.cli.option_types import lake_root, option, pattern
 from evenlag.cli.options import (
     ClusterOption,
@@ -46,10 +44,6 @@ _GROUP_HELP = "With --bootstrap-servers: plan for these groups (name, glob or /r
 _DEFAULT_INTERVAL_S = 60.0
 _HEADINGS = ("groups", "lag", "change", "plans", "passed", "published", "took")
 _WIDTHS = (6, 13, 10, 5, 6, 9, 7)
-
-if TYPE_CHECKING:
-    from evenlag.cli.console import ReportProgress
-    from evenlag.cli.job_runner import JobRunner
 
 
 def run(

@@ -1,24 +1,20 @@
 """Arrow tables of a snapshot: the columns of the bronze tables, without the snapshot columns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.kafka.member_protocol import group_problem
+from evenlag.kafka.offsets import Commits, Errors, Offsets
 from evenlag.kafka.topic_metadata import Partitions
+from evenlag.lag.arrays import Int32s, Int64s
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, Table
 from evenlag.lake.tables.contract import SNAPSHOT_COLUMNS
-
-if TYPE_CHECKING:
-    from evenlag.kafka.offsets import Commits, Errors, Offsets
-    from evenlag.lag.arrays import Int32s, Int64s
 
 _HEAD: Final = tuple(column.name for column in SNAPSHOT_COLUMNS)
 _MAX_PROBLEMS: Final = 1_000

@@ -37,13 +37,13 @@ from evenlag.kafka.topic_metadata import (
     is_not_authorized,
     read_metadata,
 )
+from evenlag.policy.portable_settings import Pseudonymizer
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.policy.portable_settings import Pseudonymizer
 
-    Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 
 NUM_STEPS: Final = 5
 PROGRESS_STEP: Final = "observe: reading Kafka"

@@ -1,7 +1,5 @@
 """Connections to Kafka from the policy: TLS and SASL pass through, secrets are resolved only here."""
 
-from __future__ import annotations
-
 import logging
 import random
 import re
@@ -9,7 +7,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from evenlag.errors import (
     JobError,
@@ -21,10 +19,8 @@ from evenlag.errors import (
 from evenlag.kafka.broker_requests import RequestLimits, in_one_line
 from evenlag.kafka.connection_failures import Failure, connection_failure, tls_context
 from evenlag.logging_setup import named_logger
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.secrets import SecretRef
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
 
 OPERATION_NAMES: Final = {
     "READ": "Read",

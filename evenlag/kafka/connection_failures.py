@@ -12,13 +12,12 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.errors import KafkaSettingsError
 from evenlag.kafka.broker_requests import in_one_line
 
-if TYPE_CHECKING:
-    _Table = tuple[tuple[Callable[["_Seen"], object], str, str], ...]
+_Table = tuple[tuple[Callable[["_Seen"], object], str, str], ...]
 
 _TIMEOUT_MS: Final = 5_000
 # OpenSSL's codes of a refused certificate (X509_V_ERR_…).

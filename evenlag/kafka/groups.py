@@ -4,13 +4,11 @@ Requests go to the groups' coordinators in batches, by :class:`~evenlag.kafka.br
 error of one group or one broker is recorded with that group, and the others are described.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.enums import GroupType
 from evenlag.kafka.broker_requests import BrokerCalls, Call, RequestLimits
@@ -20,11 +18,8 @@ from evenlag.kafka.coordinators import (
     ask_coordinators,
     find_coordinators,
 )
-from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE, described_group
+from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE, Topics, described_group
 from evenlag.kafka.topic_metadata import error_name, read_metadata
-
-if TYPE_CHECKING:
-    from evenlag.kafka.member_protocol import Topics
 
 # A group of a type that a newer Kafka has is listed, and its members are not known.
 _DESCRIBED_TYPES: Final = frozenset(GroupType)

@@ -14,12 +14,12 @@ import numpy as np
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.offsets import NO_RECORD, offsets_at
 from evenlag.kafka.topic_metadata import Partitions
+from evenlag.lag.arrays import Floats, Int64s
 from evenlag.lag.hourly_rates import find_places, partition_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.lag.arrays import Floats, Int64s
 
 MOST_PARTITIONS: Final = 1_000
 _MOMENTS: Final = 4

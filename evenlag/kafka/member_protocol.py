@@ -4,12 +4,10 @@ A broker passes on whatever a member, or the leader of a classic group, sends. A
 unknown with its reason, the rest of its member is read, and an error that nobody foresaw is its group's.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from assignor_core.members import is_temporary_member
 from evenlag.enums import REBALANCING_STATES, GroupType
@@ -17,9 +15,8 @@ from evenlag.kafka.broker_requests import in_one_line
 from evenlag.kafka.topic_metadata import error_name
 from evenlag.name_patterns import compile_expression
 
-if TYPE_CHECKING:
-    # Returns the names of the cluster's topics; called only where a member subscribes by an expression.
-    Topics = Callable[[], Collection[str]]
+# Returns the names of the cluster's topics; called only where a member subscribes by an expression.
+Topics = Callable[[], Collection[str]]
 
 # Client id of the member that joins a classic group for a moment (`evenlag.publishing.rebalance_trigger`).
 TEMPORARY_CLIENT_ID: Final = "evenlag-temporary-member"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,9 +27,7 @@ from evenlag.kafka.topic_metadata import (
     leaders_of,
     read_topics,
 )
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Int32s, Int64s
+from evenlag.lag.arrays import Int32s, Int64s
 
 # Few requests, and none of them occupies a broker's thread for long.
 _PARTITIONS_A_REQUEST: Final = 2_000

@@ -1,20 +1,16 @@
 """Topics and their partitions as arrays, one row per partition."""
 
-from __future__ import annotations
-
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
 
 from assignor_core.record import topic_id_text
 from evenlag.kafka.broker_requests import Answer, BrokerCalls, Call
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Int32s, Int64s
+from evenlag.lag.arrays import Int32s, Int64s
 
 _TOPICS_A_REQUEST: Final = 500
 # Leader of a partition without a leader.

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from evenlag.enums import ForecastModel
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Floats, Int64s
+from evenlag.lag.arrays import Bools, Floats, Int64s
 
 STEPS: Final = 6
 """Steps of a horizon: a forecast has a mean rate for each."""

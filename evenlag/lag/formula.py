@@ -6,11 +6,9 @@ end is the high watermark, or the last stable offset for a group with ``read_com
 count, so control records and records that compaction removed do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +17,8 @@ import pyarrow.compute as pc
 from evenlag.enums import GroupType, IsolationLevel, LagBound, LagStatus, ResetPolicy
 from evenlag.lag.arrays import (
     UNKNOWN,
+    Bools,
+    Int64s,
     Numbers,
     Points,
     codes,
@@ -31,9 +31,6 @@ from evenlag.lag.arrays import (
 )
 from evenlag.lake.arrow_schema import arrow_type
 from evenlag.lake.tables import LAG
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Int64s
 
 CAUGHT_UP_MS: Final = 60_000
 """A partition behind by no more has caught up: consumers that keep up are behind by their commit interval."""

@@ -5,24 +5,19 @@ member owns it. Of each group three facts are known or not, with a reason: its c
 owners. The lag needs the commits only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.enums import MEMBERLESS_STATES
-from evenlag.lag.arrays import UNKNOWN, codes, flags, flatten_assignments, integers, is_valid, parents
+from evenlag.lag.arrays import UNKNOWN, Int64s, codes, flags, flatten_assignments, integers, is_valid, parents
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, OFFSETS, Column, Table
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Int64s
-    from evenlag.policy.group_settings import GroupSettings
+from evenlag.policy.group_settings import GroupSettings
 
 FROM_OFFSETS: Final = ("log_start_offset", "high_watermark", "last_stable_offset", "reset_offsets", "racks")
 _POINTS: Final = "ARRAY<STRUCT<at: TIMESTAMP, offset: BIGINT>>"

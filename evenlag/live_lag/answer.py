@@ -3,12 +3,10 @@
 Nothing is published.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,14 +18,12 @@ from evenlag.enums import HINTABLE_TYPES
 from evenlag.kafka.arrow_rows import find_unreadable_members
 from evenlag.kafka.member_protocol import OTHER_PROTOCOL
 from evenlag.lag.group_lag import counted_rows, measure_lag
+from evenlag.live_lag.snapshot import LiveSnapshot
 from evenlag.planning.eligibility import planning_blocker, summarize_groups
 from evenlag.planning.group_batch import GroupBatch, build_batch
 from evenlag.planning.group_planner import GroupPlan, build_group, plan_group
+from evenlag.policy.group_settings import GroupSettings
 from evenlag.queries.lag import group_rows, member_rows, partition_rows
-
-if TYPE_CHECKING:
-    from evenlag.live_lag.snapshot import LiveSnapshot
-    from evenlag.policy.group_settings import GroupSettings
 
 _NO_TOPICS: Final = "none of the topics that its members subscribe to was read"
 # A snapshot is no stored snapshot, and the payload of a preview goes nowhere.

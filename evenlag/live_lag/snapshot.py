@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,17 +27,14 @@ from evenlag.kafka.connection import (
 )
 from evenlag.kafka.groups import describe_named_groups
 from evenlag.kafka.topic_metadata import is_not_authorized
-from evenlag.lag.arrays import integers
+from evenlag.lag.arrays import Bools, Int64s, Points, integers
 from evenlag.lag.formula import Behind, count_lag
 from evenlag.lag.partitions import JoinedPartitions, join_partitions
 from evenlag.live_lag.time_behind import TimePoints
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Int64s, Points
-    from evenlag.policy.cluster_settings import ClusterSettings
-    from evenlag.policy.group_settings import GroupSettings
-    from evenlag.policy.portable_settings import Pseudonymizer
-    from evenlag.policy.settings import Policy
+from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.group_settings import GroupSettings
+from evenlag.policy.portable_settings import Pseudonymizer
+from evenlag.policy.settings import Policy
 
 # A user waits for the answer: a wrong address is reported sooner than that of a policy.
 _BOOTSTRAP_TIMEOUT_MS: Final = 5_000

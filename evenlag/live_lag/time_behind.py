@@ -8,19 +8,14 @@ All records before the returned one are older than the moment, whatever their ti
 after it are younger holds only if timestamps ascend. A record that is ahead of the clock disproves it.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.offsets import NO_RECORD, offsets_at
 from evenlag.kafka.topic_metadata import Partitions
-from evenlag.lag.arrays import Points
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Int64s
+from evenlag.lag.arrays import Bools, Int64s, Points
 
 MAX_LOOKUPS: Final = 10_000
 """How many moments one snapshot looks up; the groups with the largest lag come first."""

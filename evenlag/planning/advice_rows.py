@@ -1,26 +1,21 @@
 """Rows of ``advice``: what groups need by a snapshot, and how long their target was met."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.lag.arrays import codes, flags
+from evenlag.lag.arrays import Bools, Floats, Int64s, codes, flags
 from evenlag.lag.forecast import STEPS, likely_growth
 from evenlag.lag.group_lag import LAG_COLUMNS as GROUP_LAG_COLUMNS
 from evenlag.lag.group_lag import GroupLag, counted_rows, measure_lag
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import ADVICE
 from evenlag.planning.advice import Advice, Held, advise, demand, fastest_first, hold
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Floats, Int64s
 
 LAG_COLUMNS: Final = tuple(
     dict.fromkeys((*GROUP_LAG_COLUMNS, "topic_id", "topic", "partition", "arrival_rate_records_per_s"))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from evenlag.enums import GroupType
+from evenlag.lag.arrays import Bools, Floats, Int64s
 from evenlag.lag.forecast import ERROR_BINS, SCENARIOS, draw_arrivals
 from evenlag.planning.capacities import speeds_of
 
 if TYPE_CHECKING:
     from assignor_core.group import Group
-    from evenlag.lag.arrays import Bools, Floats, Int64s
     from evenlag.policy.group_settings import GroupSettings
 
 # auto.commit.interval.ms of Kafka's clients.

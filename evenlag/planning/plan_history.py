@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from assignor_core.objective import Load
 from evenlag.enums import PlanEvent
+from evenlag.lag.arrays import Floats
 from evenlag.lake.tables import DECISIONS, FORECASTS, PLAN_EVALUATIONS, PLAN_EVENTS, SNAPSHOTS
 from evenlag.planning.group_work import NO_FACTS, GroupFacts
 from evenlag.planning.plan_batch import GroupHistory
@@ -22,7 +23,6 @@ from evenlag.policy.portable_settings import plain_values
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.lag.arrays import Floats
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.policy.group_settings import GroupSettings

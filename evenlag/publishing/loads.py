@@ -41,6 +41,7 @@ from evenlag.planning.capacities import capacities_of
 from evenlag.planning.eligibility import GroupSummary, hint_blocker, planning_blocker, summarize_groups
 from evenlag.planning.group_batch import GroupBatch, build_batch, numbers
 from evenlag.planning.group_planner import GroupRows, build_group, member_keys, together_ids
+from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.hint_topic import TopicState, read_hint_topic
 from evenlag.publishing.scaled_loads import Measured, scale_measured
 from evenlag.publishing.sealing.signed_records import group_signing_key
@@ -50,7 +51,6 @@ from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_ma
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.loader import LoadedPolicy
 

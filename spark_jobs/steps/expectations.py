@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evenlag.errors import QualityCheckError
 from evenlag.policy.gates import GATES, Comparison, Gate
@@ -22,8 +22,9 @@ from evenlag.quality.checks import Check
 if TYPE_CHECKING:
     import pandas as pd
 
-    # What an expectation is made of: name, observed values, limits, comparison, and whether null passes.
-    Entry = Gate | Check
+
+# What an expectation is made of: name, observed values, limits, comparison, and whether null passes.
+Entry: TypeAlias = Gate | Check
 
 _LIBRARY: Final = "great_expectations"
 # It logs 200 lines when it is imported.

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.lag.formula import STORED_ONLY
 from evenlag.lag.partitions import FROM_OFFSETS
 from evenlag.lake.tables import LAG
+from evenlag.policy.group_settings import GroupSettings
 from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from evenlag.policy.group_settings import GroupSettings
 
 _PARTITION: Final = ("topic_id", "topic", "partition")
 # Columns of the four kinds of rows that a batch consists of.

@@ -48,11 +48,12 @@ if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
     from evenlag.policy.loader import LoadedPolicy
 
-    Row = Mapping[str, Any]
-    # Rows of a plan by table, each with what the log says wrongly of it.
-    _Found = Mapping[Table, list[tuple[Row, str | None]]]
     # Files by table that cannot be read.
     _Unreadable = Mapping[Table, pa.Table]
+
+Row = Mapping[str, Any]
+# Rows of a plan by table, each with what the log says wrongly of it.
+_Found = Mapping[Table, list[tuple[Row, str | None]]]
 
 # Begins the reason why a plan with a fault is refused, by which alerts find it.
 NOT_AS_SEALED: Final = "not as it was sealed: "
