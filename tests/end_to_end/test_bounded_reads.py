@@ -176,7 +176,8 @@ def test_spark_decides_and_audits_on_the_old_lake_and_reads_no_old_month(
             write_rows(old, table, OldRows("c", "k", SHAPE).rows(table, at))
     keep_policy(LakeReader(str(old)), "c", slot, loaded)
     selected.take()
-    assert run_decide(spark, loaded, "c", slot, "r")["plans"] == SHAPE.groups
+    decided = run_decide(spark, loaded, "c", slot, "r")
+    assert decided["plans"] == SHAPE.groups, decided
     assert audit_assignments(lake, "c").left_from is None
     limit = (now - REACH).date()
     assert {name: day for name, day in selected.take().items() if day < limit} == {}

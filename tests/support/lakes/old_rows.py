@@ -139,7 +139,8 @@ class OldRows:
         return (seconds[:, None] * 2 + np.arange(each)[None, :]).reshape(-1)
 
     def _lags(self, num_slots: int, each: int) -> NDArray[np.int64]:
-        return np.tile(np.arange(each, dtype=np.int64) % 97, num_slots)
+        """Return lags that differ by more than the arrivals of ten seconds: less is not planned."""
+        return np.tile(np.arange(each, dtype=np.int64) % 97 * 100, num_slots)
 
     def _offsets(self, table: Table, slots: NDArray[np.datetime64]) -> pa.Table:
         each, places = self._of_partitions(slots)
