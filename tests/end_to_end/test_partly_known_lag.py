@@ -238,6 +238,7 @@ def test_partly_unknown_lag_is_shown_as_a_lower_bound_everywhere(lake: Lake) -> 
     assert "m-1 2 0 820 m-2 4 1 ≥ 75 m-3 1 1 -" in reported
 
 
+@pytest.mark.extended
 def test_the_report_shows_the_lag_of_each_member_with_what_is_not_known(lake: Lake) -> None:
     write(lake)
     report = read_report(LakeReader(lake.paths.root), "c", "g")

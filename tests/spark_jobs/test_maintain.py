@@ -245,6 +245,7 @@ def test_cycles_and_maintenance_at_the_same_time_do_not_fail_each_other(lake: La
     assert len(rows_of(lake, SNAPSHOTS)) == len(expected)
 
 
+@pytest.mark.extended
 def test_vacuum_deletes_what_was_replaced_longer_ago_and_nothing_younger(lake: Lake, tmp_path: Path) -> None:
     row = {"slot": NOON, "started_at": NOON, "finished_at": NOON, "input_hash": "b"}
     for _ in range(2):

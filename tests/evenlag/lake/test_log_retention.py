@@ -42,7 +42,10 @@ def stored_ids(root: Path) -> set[str]:
     return {row["appId"].split("/")[2] for row in pq.read_table(newest)["txn"].to_pylist() if row is not None}
 
 
-@pytest.mark.parametrize("is_maintained", [True, False], ids=["maintained", "written only"])
+@pytest.mark.parametrize(
+    "is_maintained",
+    [pytest.param(True, id="maintained", marks=pytest.mark.extended), pytest.param(False, id="written only")],
+)
 def test_ids_and_log_entries_of_more_than_three_days_are_gone(tmp_path: Path, *, is_maintained: bool) -> None:
     log = tmp_path / RUNS.name / "_delta_log"
     sizes = []

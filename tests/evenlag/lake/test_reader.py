@@ -237,6 +237,7 @@ def test_files_are_pruned_by_day_and_by_statistics_that_are_there(written_by_spa
     assert files(("passed", "=", True)) == everything, "what has no statistics rules out nothing"
 
 
+@pytest.mark.extended
 def test_a_day_selects_files_within_a_month(
     spark: SparkSession, months_by_spark: Written, months_directly: Written
 ) -> None:

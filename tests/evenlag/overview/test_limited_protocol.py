@@ -90,6 +90,7 @@ def test_an_answer_has_a_time_limit(serving: Serving, monkeypatch: pytest.Monkey
             done.set()
 
 
+@pytest.mark.extended
 def test_300_half_sent_requests_do_not_take_down_a_server_that_may_open_256_files(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

@@ -165,6 +165,7 @@ def nameless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.extended
 def test_after_raw_days_no_client_is_named_and_after_hourly_days_no_snapshot_is_left(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,11 +49,11 @@ EDITS = {
 # Each write of decide, in its order: the table, and which of its writes.
 WRITES = (
     (DECISIONS, 1),
-    (PLAN_ASSIGNMENTS, 1),
+    pytest.param(PLAN_ASSIGNMENTS, 1, marks=pytest.mark.extended),
     (PLANS, 1),
-    (PLAN_EVENTS, 1),
+    pytest.param(PLAN_EVENTS, 1, marks=pytest.mark.extended),
     (GATE_RESULTS, 1),
-    (PLAN_EVENTS, 2),
+    pytest.param(PLAN_EVENTS, 2, marks=pytest.mark.extended),
 )
 
 

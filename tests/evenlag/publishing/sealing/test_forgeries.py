@@ -377,6 +377,7 @@ def test_an_approval_without_the_key_publishes_nothing_and_holds_back_no_other_p
         assert waiting.plans[forged][:12] in " ".join(alerts(root).values())
 
 
+@pytest.mark.extended
 def test_nobody_is_shown_another_head_or_approves_by_its_group(
     waiting: Lake, topic: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
