@@ -13,10 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.enums import LagStatus
+from evenlag.enums import GroupType, LagStatus
 from evenlag.lag.arrays import UNKNOWN, Numbers, codes, flags, integers, is_valid
 from evenlag.lag.hourly_rates import find_places
-from evenlag.lag.speeds import FEWEST_BUSY_S, Interval, MeasuredSpeeds, SpeedState, estimate, update
+from evenlag.lag.speeds import (
+    COOPERATIVE_ASSIGNORS,
+    FEWEST_BUSY_S,
+    Interval,
+    MeasuredSpeeds,
+    SpeedState,
+    estimate,
+    update,
+)
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import SPEEDS
 
@@ -29,7 +37,9 @@ LAG_COLUMNS: Final = (
     *("group_id", "topic_id", "topic", "partition", "status", "owner_member_id", "owner_problem"),
     *("committed_offset", "lag_records", "lag_bound"),
 )
-MEMBER_COLUMNS: Final = ("group_id", "member_id", "group_instance_id", "client_id")
+MEMBER_COLUMNS: Final = (
+    *("group_id", "group_type", "assignor", "member_id", "group_instance_id", "client_id"),
+)
 COMMIT_COLUMNS: Final = ("group_id", "read_at")
 _MEASURED: Final = {
     "speed_records_per_s": "speed_records_per_s",
@@ -71,9 +81,8 @@ def build_speeds(
     state = _remember(state, people, (known, parts), find_places(part_keys, lag_keys))
     read_at = _read_at(now.commits, groups)
     both = _Both(lag, old_lag, find_places(lag_keys, old_keys), group_of_lag)
-    is_same = _same_members(people, known, groups) & _same_owners(both, groups)
     passed_s = _passed_s(read_at, previous, groups)
-    is_steady = (is_same & (passed_s <= _LONGEST_S))[people.group]
+    is_steady = _steady_members(both, people, known, groups) & (passed_s <= _LONGEST_S)[people.group]
     interval = _interval(both, _owners(lag, people), people.identity, is_steady, passed_s)
     found = _rows(update(state, interval), people, lag, groups, read_at)
     # What is known of a group that could not be read stays.
@@ -199,18 +208,26 @@ def _same_members(people: _People, known: pa.Table, groups: list[str]) -> Bools:
     return is_same
 
 
-def _same_owners(both: _Both, groups: list[str]) -> Bools:
-    """Whether the owners of each group's partitions are known and those of the previous snapshot: [G]."""
+def _steady_members(both: _Both, people: _People, known: pa.Table, groups: list[str]) -> Bools:
+    """Which members have the partitions that they had, and were in no rebalance that stopped all: [M]."""
     owner, before = both.of_both("owner_member_id")
     is_other = ~flags(pc.equal(owner, before)) & (is_valid(owner) | is_valid(before))
-    is_other |= is_valid(both.now["owner_problem"])
-    old_group = codes(both.before["group_id"], groups)
-    gone = np.ones(len(old_group), dtype=np.bool_)
-    gone[both.place[both.place >= 0]] = False
-    is_same = np.ones(len(groups), dtype=np.bool_)
-    is_same[both.group[is_other]] = False
-    is_same[old_group[gone & is_valid(both.before["owner_member_id"])]] = False
-    return is_same
+    old_group, old_owner = codes(both.before["group_id"], groups), _owners(both.before, people)
+    is_gone = is_valid(both.before["owner_member_id"])
+    is_gone[both.place[both.place >= 0]] = False
+    keeps = np.ones(people.members.num_rows, dtype=np.bool_)
+    lost = old_owner[both.place[is_other & (both.place >= 0)]]
+    for members in (_owners(both.now, people)[is_other], lost, old_owner[is_gone]):
+        keeps[members[members >= 0]] = False
+    has_changed = ~_same_members(people, known, groups)
+    has_changed[both.group[is_other]] = True
+    has_changed[old_group[is_gone]] = True
+    stops_moved_only = flags(pc.equal(people.members["group_type"], GroupType.CONSUMER)) | flags(
+        pc.is_in(people.members["assignor"], pa.array(sorted(COOPERATIVE_ASSIGNORS)))
+    )
+    is_unknown = np.zeros(len(groups), dtype=np.bool_)
+    is_unknown[both.group[is_valid(both.now["owner_problem"])]] = True
+    return keeps & ~is_unknown[people.group] & (stops_moved_only | ~has_changed[people.group])
 
 
 def _owners(lag: pa.Table, people: _People) -> Int64s:

@@ -18,9 +18,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from assignor_core.assignors import COOPERATIVE, assignor_classes
+from evenlag.enums import EVENLAG_ASSIGNOR
+
 if TYPE_CHECKING:
     from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
 
+COOPERATIVE_ASSIGNORS: Final = frozenset(
+    {EVENLAG_ASSIGNOR, *(each.name for each in assignor_classes() if COOPERATIVE in each.protocols)}
+)
+"""Names of assignors whose rebalances stop only the partitions that move."""
 COMMIT_INTERVAL_S: Final = 5.0
 """``auto.commit.interval.ms`` of Kafka's clients."""
 FEWEST_BUSY_S: Final = 30.0
@@ -99,7 +106,7 @@ class Interval:
 
     duration_s: [G] between the reads of a group's commits. Not positive: nothing is known of the group.
     identity: int64 [M].
-    is_steady: bool [M], false for a member that may have had other partitions or members meanwhile.
+    is_steady: bool [M], false for a member that had other partitions meanwhile, or was stopped.
     owner: int64 [P] index of the member that owns the partition at both ends, -1 for none.
     processed: [P] records; NaN: unknown.
     before, after: [P] lag in records at both ends; NaN: unknown.
@@ -370,13 +377,16 @@ class GroupSpeeds:
         if last is None or is_rebalancing:
             return
         num_members = len(self._state.busy_s)
-        is_same = np.array_equal(last[3], owner)
+        changed = last[3] != owner
+        is_steady = np.ones(num_members, dtype=np.bool_)
+        for owners in (last[3][changed], owner[changed]):
+            is_steady[owners[owners >= 0]] = False
         self._state = update(
             self._state,
             Interval(
                 duration_s=np.array([at_s - last[0]]),
                 identity=np.arange(num_members),
-                is_steady=np.full(num_members, is_same),
+                is_steady=is_steady,
                 owner=owner.astype(np.int64),
                 processed=((end - lag) - (last[2] - last[1])).astype(np.float64),
                 before=last[1].astype(np.float64),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import numpy as np
 
-from assignor_core.assignors import COOPERATIVE, EAGER, assignor_classes
+from assignor_core.assignors import COOPERATIVE, EAGER
 from assignor_core.metrics import count_moves
 from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.verify import largest_count_gap
-from evenlag.enums import EVENLAG_ASSIGNOR
 from evenlag.lag.forecast import STEPS
+from evenlag.lag.speeds import COOPERATIVE_ASSIGNORS
 from evenlag.planning.group_planner import assign_rows, least_saving, time_plan
 from evenlag.planning.group_work import GroupFacts, Measured, expected_work
 from evenlag.policy.candidates import OBSERVED
@@ -93,11 +93,6 @@ PLAN_INPUTS: Final[dict[str, Callable[[SimulatedPlan], Any]]] = {
 }
 
 
-_COOPERATIVE_NAMES: Final = frozenset(
-    {EVENLAG_ASSIGNOR, *(each.name for each in assignor_classes() if COOPERATIVE in each.protocols)}
-)
-
-
 @dataclass(slots=True)
 class Counts:
     """Moves, rebalances and pauses of a scenario up to now."""
@@ -126,7 +121,7 @@ class Scenario(Protocol):
 
 def protocol_of(assignor: str | None) -> str:
     """Return which partitions a rebalance pauses: COOPERATIVE those that move, EAGER all."""
-    return COOPERATIVE if assignor in _COOPERATIVE_NAMES else EAGER
+    return COOPERATIVE if assignor in COOPERATIVE_ASSIGNORS else EAGER
 
 
 def pause_s(protocol: str, changed: Bools, held: Bools, pauses: Pauses) -> Floats:

@@ -333,6 +333,16 @@ def test_unequal_costs_are_told_from_unequal_speeds(seed: int) -> None:
     assert spreads[1] < 0.7 * spreads[0]
 
 
+def test_a_member_whose_partitions_stay_is_measured_while_others_move() -> None:
+    found, far = GroupSpeeds(3, 3), np.full(3, 1_000_000)
+    owners = np.array([[0, 1, 2], [0, 2, 2], [0, 1, 2], [0, 1, 2]], dtype=np.int32)
+    for number, owner in enumerate(owners):
+        found.observe(60.0 * number, far, far + 6_000 * number, owner)
+    assert found.measured.is_bound.tolist() == [False, False, False]
+    # Three minutes of the first member, the last one of the others.
+    assert found.measured.confidence == pytest.approx([180 / 240, 60 / 120, 60 / 120], rel=0.03)
+
+
 @for_each(range(3))
 def test_members_that_come_and_go_keep_their_speeds(seed: int) -> None:
     """A member that stops for minutes, and a rebalance each time, do not change what is known of others."""

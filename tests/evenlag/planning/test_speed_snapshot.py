@@ -182,6 +182,36 @@ def test_an_interval_is_left_out(case: tuple[str, dict[str, Any]], tmp_path_fact
     assert set(speeds_of(row).values()) == {None}
 
 
+COOPERATIVE = {"assignor": "cooperative-sticky", "group_type": "classic"}
+
+
+@for_each(
+    [
+        ("a partition moved", COOPERATIVE, busy(("m-a", 6_000), ("m-c", 6_000), ("m-c", 6_000)), {"m-a"}),
+        ("a partition moved", {"group_type": "consumer", "assignor": "uniform"},
+         busy(("m-a", 6_000), ("m-c", 6_000), ("m-c", 6_000)), {"m-a"}),
+        ("a partition is free", COOPERATIVE, busy(("m-a", 6_000), ("m-b", 6_000)) | {2: (None, 9, FAR)},
+         {"m-a", "m-b"}),
+        ("a partition is new", COOPERATIVE, busy(*[(name, 6_000) for name in ("m-a", "m-b", "m-c", "m-b")]),
+         {"m-a", "m-c"}),
+        ("a partition is gone", COOPERATIVE, busy(("m-a", 6_000), ("m-b", 6_000)), {"m-a", "m-b"}),
+        ("an eager rebalance", {"assignor": "range", "group_type": "classic"},
+         busy(("m-a", 6_000), ("m-c", 6_000), ("m-c", 6_000)), set()),
+        ("an unknown assignor", {}, busy(("m-a", 6_000), ("m-c", 6_000), ("m-c", 6_000)), set()),
+    ],
+    name=lambda case: f"{case[0]}, {case[1].get('assignor')}",
+)  # fmt: skip
+def test_a_cooperative_rebalance_leaves_out_the_members_whose_partitions_changed(
+    case: tuple[str, dict[str, str], Partitions, set[str]], tmp_path_factory: Any
+) -> None:
+    _, kind, partitions, counted = case
+    lake = Recorder(tmp_path_factory.mktemp("lake"))
+    members = {name: each | kind for name, each in static("a", "b", "c").items()}
+    lake.measure(NOW, busy(("m-a", 0), ("m-b", 0), ("m-c", 0)), members)
+    (row,) = lake.measure(NOW + _MINUTE, partitions, members)
+    assert {each["member_id"] for each in row["members"] if each["busy_s"]} == counted
+
+
 @for_each(
     [
         ("a reset", (("m-a", 5, FAR), {})),
