@@ -7,6 +7,7 @@ object becomes one of these: the same attributes and methods, without validation
 import hashlib
 import hmac
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -61,12 +62,16 @@ class GroupMethods(CommonMethods):
 
     def capacity_of(self, instance_id: str | None) -> float:
         """Return a member's capacity relative to others: 1 without an instance id or a matching rule."""
-        found = self._capacity_rule(instance_id)
-        return 1.0 if found is None else float(found.capacity)
+        found = self.configured_capacity(instance_id)
+        return 1.0 if math.isnan(found) else found
 
-    def has_capacity(self, instance_id: str | None) -> bool:
-        """Return whether a rule gives a member's capacity."""
-        return self._capacity_rule(instance_id) is not None
+    def configured_capacity(self, instance_id: str | None) -> float:
+        """Return the capacity that a rule gives a member; NaN without one."""
+        rules = self.values()["capacities"]
+        if instance_id is None or rules == MEASURED:
+            return math.nan
+        found = (rule.capacity for rule in rules if matches_pattern(rule.match, str(instance_id)))
+        return float(next(found, math.nan))
 
     @property
     def uses_measured_speeds(self) -> bool:
@@ -74,12 +79,6 @@ class GroupMethods(CommonMethods):
         values = self.values()
         is_asked = values["capacities"] == MEASURED
         return is_asked or values["load"] is Load.TIME or values["mode"] is Mode.SHADOW
-
-    def _capacity_rule(self, instance_id: str | None) -> Any:
-        rules = self.values()["capacities"]
-        if instance_id is None or rules == MEASURED:
-            return None
-        return next((rule for rule in rules if matches_pattern(rule.match, str(instance_id))), None)
 
 
 class PortableSettings(CommonMethods):

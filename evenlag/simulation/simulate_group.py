@@ -243,7 +243,7 @@ def simulate_group(
     reason = _blocker(history)
     if reason is not None:
         return [fixed | name | {"reason": reason} for name in names]
-    relative = np.array([_relative(rule, instance) for instance in history.instance_ids])
+    relative = np.array([rule.configured_capacity(instance) for instance in history.instance_ids])
     estimates = estimate(history, relative)
     candidate_scenarios = [
         CandidateScenario(history, pauses, policy, each, estimates.speed[Case.LIKELY])
@@ -282,11 +282,6 @@ def _blocker(history: History) -> str | None:
     # A replay needs an interval that starts with a known lag: an unknown lag is not a lag of 0.
     begun = history.begun
     return None if (begun[:-1] & begun[1:]).any() else _NO_LAG
-
-
-def _relative(rule: GroupSettings, instance_id: str | None) -> float:
-    """Relative capacity of a member by a rule of the policy; NaN without one."""
-    return rule.capacity_of(instance_id) if rule.has_capacity(instance_id) else np.nan
 
 
 def _of_history(history: History, estimates: Estimates, measured: ScenarioMetrics) -> dict[str, Any]:
