@@ -21,8 +21,9 @@ import numpy as np
 from assignor_core.metrics import count_moves
 from assignor_core.objective import Load
 from evenlag.enums import Mode
-from evenlag.lag.forecast import STEPS
-from evenlag.planning.group_work import GroupWork, next_plan_s
+from evenlag.lag.speeds import GroupSpeeds
+from evenlag.planning import group_work
+from evenlag.planning.group_work import FollowTimes, GroupFacts, expected_work
 from evenlag.policy.candidates import CandidateSettings, parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GateLimits, GroupSettings
 from evenlag.publishing.scaled_loads import Measured, scale_measured
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Group
     from evenlag.lag.arrays import Floats, Int32s
+    from evenlag.planning.group_work import GroupWork
     from tests.bench.field.contenders.group import Observed
     from tests.bench.field.contenders.published import Scaled
     from tests.bench.field.traces import Trace
@@ -71,6 +73,7 @@ class Evenlag(GroupContender):
             count_slack=count_slack,
             max_moves=max_moves,
             min_gain=min_gain,
+            horizon_s=round(horizon_s),
             gates=GateLimits.model_validate({"cooldown_s": cooldown_s}),
             capacities=tuple(capacities),
         )
@@ -80,9 +83,9 @@ class Evenlag(GroupContender):
         self._hint_slot_s = math.nan
         self._every_s = every_s
         self._horizon_s = horizon_s
-        records, work = trace.arrivals(trace.num_partitions)
-        self._cost = work.sum(axis=0) / records.sum(axis=0).clip(min=1)
         self._forecast = GroupForecast(trace.num_partitions, horizon_s)
+        num_pods = len((fleet or trace).pods)
+        self._speeds = GroupSpeeds(num_pods, trace.num_partitions)
         self._last: Observed | None = None
         super().__init__(trace, fleet=fleet)
 
@@ -109,7 +112,10 @@ class Evenlag(GroupContender):
         self.at(seen.now_s + self._every_s * math.ceil(length_s / self._every_s), self._cycle)
         self.counts.broker_requests += self.SNAPSHOT_REQUESTS
         last, self._last = self._last, seen
-        if last is None or not self.members or self.is_rebalancing(seen):
+        is_rebalancing = self.is_rebalancing(seen)
+        with self.deciding():
+            self._speeds.observe(seen.now_s, seen.lag, seen.end, self.owner, is_rebalancing=is_rebalancing)
+        if last is None or not self.members or is_rebalancing:
             return
         members = self.ordered(self.members)
         rate = (seen.end - last.end) / (seen.now_s - last.now_s)
@@ -126,26 +132,20 @@ class Evenlag(GroupContender):
             seen.now_s - self._hint_slot_s, self.costs.follow.follow.median
         ):
             return None
-        work = self._work(members, rate) if self.rule.load is Load.TIME else None
+        work = self._work(group, members) if self.rule.load is Load.TIME else None
         target = self.planner.target(group, rate, np.zeros(len(rate), dtype=np.bool_), work)
         is_change = not np.array_equal(target, group.owner)
         return target if is_change and self.planner.passes_gates(group, target) else None
 
-    def _work(self, members: Sequence[int], rate: Floats) -> GroupWork:
-        """Return the true speeds and costs, and the forecast of arrivals."""
-        del rate
-        cost, nothing = self.costs.follow, np.zeros((len(self._cost), STEPS))
-        work = GroupWork(
-            speed=np.array([self.fleet.pods[pod].speed for pod in members]),
-            cost=self._cost,
-            arrivals=nothing,
-            error=nothing,
-            common_error=0.0,
-            step_s=self._horizon_s / STEPS,
-            unowned_s=cost.unowned.median,
-            stopped_s=cost.stop.median,
-            next_s=next_plan_s(self._every_s, cost.follow.median),
+    def _work(self, group: Group, members: Sequence[int]) -> GroupWork:
+        """Return the measured speeds and costs, and the forecast of arrivals."""
+        measured, cost = self._speeds.measured, self.costs.follow
+        pods = list(members)
+        known = group_work.Measured(
+            measured.speed[pods], measured.is_bound[pods], self._speeds.cost, self._forecast.rates()
         )
+        times = FollowTimes(cost.follow.median, cost.unowned.median, cost.stop.median)
+        work = expected_work(group, self.rule, known, GroupFacts(interval_s=self._every_s), times)
         return work.expecting(self._forecast.arrivals())
 
     def _measured(
@@ -157,13 +157,13 @@ class Evenlag(GroupContender):
         consumed = committed.clip(min=0) / (seen.now_s - last.now_s)
         speed = np.bincount(owner[owner >= 0], consumed[owner >= 0], minlength=len(members))
         if is_timed:
-            speed = np.array([self.fleet.pods[pod].speed for pod in members])
+            speed = np.fmax(self._speeds.measured.speed[list(members)], speed)
         return Measured(
             lag=group.lag,
             arrival_rate=rate,
             owner=owner,
             speed=speed.astype(np.float64),
-            cost=self._cost if is_timed else np.ones(len(rate)),
+            cost=self._speeds.cost if is_timed else np.ones(len(rate)),
         )
 
     def _publish(
