@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from assignor_core.objective import Load
 from evenlag.enums import GroupType
 from evenlag.lag.arrays import Bools, Floats, Int64s
 from evenlag.lag.forecast import ERROR_BINS, SCENARIOS, draw_arrivals
@@ -87,6 +88,7 @@ class GroupWork:
     next_s: Seconds until the next plan can be followed: what waits later may wait for that.
     noise_s: Lag of less than the arrivals of so many seconds is no backlog: it may be processed, and not yet
         committed.
+    target_s: How long records may wait; None: no target.
     """
 
     speed: Floats
@@ -99,6 +101,7 @@ class GroupWork:
     stopped_s: float
     next_s: float
     noise_s: float = NOISE_S
+    target_s: float | None = None
 
     @property
     def horizon_s(self) -> float:
@@ -177,6 +180,7 @@ def expected_work(
         unowned_s=times.unowned_s + settings.move_cost_s,
         stopped_s=times.stopped_s,
         next_s=next_plan_s(step_s if facts.interval_s is None else facts.interval_s, times.follow_s),
+        target_s=settings.target_wait_s if settings.load is Load.TIME else None,
     )
     nothing = np.zeros(ERROR_BINS)
     common, own = (nothing if each is None else each for each in (facts.common, facts.own))

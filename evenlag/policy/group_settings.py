@@ -147,7 +147,10 @@ class GroupSettings(GroupMethods, SettingsModel):
         None, "isolation.level of their consumers, which Kafka does not report"
     )
     target_wait_s: int | None = setting(
-        None, "how long records may wait, for advice and alerts; null: no target", ge=1, le=604_800
+        None,
+        "how long records may wait, for plans with `load: time`, advice and alerts; null: no target",
+        ge=1,
+        le=604_800,
     )
     hint_ttl_s: int = setting(
         900,

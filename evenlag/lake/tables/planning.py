@@ -65,13 +65,12 @@ PLANS: Final = table(
     Column(
         "prediction_before",
         _PREDICTION_STRUCT,
-        "expected without the plan: record-seconds that records wait within the horizon, the group's lag and "
+        "expected without the plan: record-seconds that records wait within the horizon (with `load: time` "
+        "and a `target_wait_s` only those beyond it), the group's lag and "
         "the longest time until a member has processed its own, after the first step and at the horizon",
     ),
     Column("prediction_after", _PREDICTION_STRUCT, "the same with the plan, its cost included"),
-    Column(
-        "record_s_saved", "DOUBLE", "record-seconds that the plan saves within the horizon, without its cost"
-    ),
+    Column("record_s_saved", "DOUBLE", "of these, what the plan saves within the horizon, without its cost"),
     Column("record_s_cost", "DOUBLE", "record-seconds that records wait because the plan is followed"),
     Column(
         "follow_ms", "BIGINT", "how long the group takes to follow a plan: measured, or its client's default"
