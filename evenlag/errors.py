@@ -92,10 +92,6 @@ class SchemaError(LakeError, exit_code=2, retriable=False):
     """Raised when a table in the lake, or rows for it, do not match its contract."""
 
 
-class OldLakeError(SchemaError):
-    """Raised when a development version wrote the lake: this version neither reads nor migrates it."""
-
-
 class LakeSchemeError(LakeError, exit_code=2, retriable=False):
     """Raised when the URI scheme of a lake is not supported."""
 

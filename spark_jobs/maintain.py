@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import LakeError
-from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
+from evenlag.lake.table_properties import wanted_properties
 from evenlag.lake.tables import SNAPSHOTS, TABLES, Table
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep, trim_log, vacuum_table
 from evenlag.logging_setup import named_logger
 from evenlag.monitoring.lake_health import check_lake, keep_checks, schedules_of
 from evenlag.policy.loader import load_policy
@@ -25,10 +25,9 @@ from evenlag.policy.settings import Policy
 from spark_jobs.maintenance.compaction import compact_parts
 from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 from spark_jobs.maintenance.retention import downsample_days, expire_rows, remove_orphans
-from spark_jobs.runtime.delta_lake import Lake, allow_short_logs, as_lake_error
+from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.entry_point import IncompleteJobError, Job, JobWork, end_process, run_job
 from spark_jobs.runtime.progress import ReportProgress, no_progress
-from spark_jobs.runtime.session import num_task_slots, temporary_conf
 from spark_jobs.runtime.sql_text import text_literal
 
 if TYPE_CHECKING:
@@ -109,40 +108,26 @@ def _check(work: MaintenanceRun, policy: Policy, unhealthy: list[str]) -> None:
 
 
 def vacuum_tables(work: MaintenanceRun) -> None:
-    """Set every table's retention to the policy's, and delete older files."""
+    """Set every table's properties, trim its log, and delete files that are older than the policy says."""
     days = work.settings.vacuum_days
+    wanted = wanted_properties()
     for table in TABLES.values():
         files = work.files(table)
         if files is None:
             continue
-        wanted = wanted_properties(days or DEFAULT_VACUUM_DAYS)
         if any(files.properties.get(name) != value for name, value in wanted.items()):
             work.run(f"set the retention of {table.name}", "retention", partial(_set, work, table, wanted))
+        work.run(f"trim the log of {table.name}", "trimmed", partial(trim_log, work.lake.paths, table))
         if days is not None:
-            work.run(f"vacuum {table.name}", "vacuumed", partial(_vacuum, work, table, days))
+            work.run(f"vacuum {table.name}", "vacuumed", partial(vacuum_table, work.lake.paths, table, days))
 
 
 def _set(work: MaintenanceRun, table: Table, wanted: dict[str, str]) -> None:
     if table.writer == "direct":
         DirectUpkeep(work.lake.paths.root, table).set_properties(wanted)
         return
-    allow_short_logs(work.lake.spark)
     listed = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in wanted.items())
     work.lake.change(table, f"ALTER TABLE {work.lake.sql_name(table)} SET TBLPROPERTIES ({listed})")
-
-
-def _vacuum(work: MaintenanceRun, table: Table, days: int) -> None:
-    """Vacuum one table, without its lock: it deletes only files that no writer touches, and takes long."""
-    if table.writer == "direct":
-        DirectUpkeep(work.lake.paths.root, table).vacuum(days)
-        return
-    spark = work.lake.spark
-    # Number of tasks that list folders. With the default of 10,000 an empty table takes two minutes.
-    tasks = str(4 * num_task_slots(spark))
-    conf = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": tasks}
-    message = f"table {table.name} of {work.lake.paths.root} cannot be vacuumed"
-    with temporary_conf(spark, conf), as_lake_error(message):
-        spark.sql(f"VACUUM {work.lake.sql_name(table)}").collect()
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -34,7 +34,7 @@ HELPER = ROOT / "tests" / "support" / "spark_tables.py"
 WRITER_TESTS = {
     *(
         ROOT / "tests/evenlag/lake" / f"test_{part}.py"
-        for part in ("writer", "writer_races", "guarded_append")
+        for part in ("writer", "writer_races", "guarded_append", "open_day", "s3_commits")
     ),
     ROOT / "tests/spark_jobs/runtime/test_hard_link_log_store.py",
 }

@@ -141,11 +141,15 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
 @task(execution_timeout=PUBLISH_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
 def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
     """Send new and resolved alerts to the notifier, and metrics to Airflow's metrics backend."""
+    from evenlag.lake.delta_log import one_look
     from evenlag.monitoring.alerts import find_changes, record_changes
     from evenlag.overview.metrics import read_metrics
 
     now, (run_id, slot) = datetime.now(UTC), _run_and_slot()
-    with fail_or_try_again(run_id=run_id, cluster=cluster, step="report", slot=slot.isoformat()):
+    with (
+        one_look(),
+        fail_or_try_again(run_id=run_id, cluster=cluster, step="report", slot=slot.isoformat()),
+    ):
         loaded = load_policy(config)
         changes = find_changes(loaded, cluster, now)
         figures = read_metrics(loaded.policy.lake, cluster, now)

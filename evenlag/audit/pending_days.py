@@ -189,4 +189,4 @@ def record_progress(root: str, cluster: str, progress: AuditProgress, started_at
         "finished_at": now,
         "summary": summary,
     }
-    append_once(root, RUNS, [row], f"run/{cluster}/{run_id}")
+    append_once(root, RUNS, [row], None)

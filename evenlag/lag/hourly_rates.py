@@ -64,8 +64,7 @@ def finish_hour(rows: SnapshotReader) -> int:
     complete = pa.table(
         [shared[name] if name in shared else found[name] for name in schema.names], schema=schema
     )
-    key = f"hour/{cluster}/{begin:%Y-%m-%dT%H}"
-    written = append_once(reader.paths.root, HOURLY_RATES, complete, key)
+    written = append_once(reader.paths.root, HOURLY_RATES, complete, same_hour)
     return len(found) if written else 0
 
 

@@ -2,23 +2,29 @@
 
 A table without log and data does not exist yet. If the log of a table is missing, damaged or incomplete, the
 table contains rows that no reader would return, which is an error.
+
+Of a lake in an object store, each process keeps its tables open: to bring one up to date takes a request, and
+one for each new commit. A thread has an open table for itself while it uses it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from contextlib import contextmanager, suppress
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.errors import JobError, LakeError, SchemaError
 from evenlag.lake.location import LOG_FOLDER
-from evenlag.lake.schema_evolution import PROTOCOL, refuse_old_lake
+from evenlag.lake.schema_evolution import PROTOCOL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -36,40 +42,114 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
 
 
-def open_log(paths: LakePaths, table: Table) -> Any | None:
-    """Open a table at its newest version; None if it does not exist yet."""
-    _check_lake(paths)
+class _Idle(NamedTuple):
+    """A table of an object store that no thread uses, or None: with what it was opened, and when."""
+
+    address: Any
+    delta: Any
+    looked_at: float
+
+
+_IDLE: Final[dict[str, _Idle]] = {}
+os.register_at_fork(after_in_child=_IDLE.clear)
+_IN_USE: ContextVar[Mapping[str, Any]] = ContextVar("tables that a thread uses", default=MappingProxyType({}))
+_LOOK: ContextVar[Look | None] = ContextVar("how new tables have to be", default=None)
+# When this process knows of a commit that no open table of its has.
+_WRITTEN: Final[dict[str, float]] = {}
+# The steps of a cycle follow each other faster.
+_MAX_AGE_S: Final = 10.0
+
+
+@dataclass(slots=True)
+class Look:
+    """A block of :func:`one_look`: since when a table is new enough, and to which it has appended."""
+
+    since: float
+    written: set[Table] = field(default_factory=set)
+
+
+@contextmanager
+def open_table(paths: LakePaths, table: Table, *, for_write: bool = False) -> Iterator[Any | None]:
+    """Open a table for a block, at its newest version; None if it does not exist yet.
+
+    What the thread reads in the block is of the same version, so that a write is refused if another one came
+    after what it depends on. In a block of :func:`one_look`, it may be the version of an earlier opening.
+    """
+    with _opened(paths, table.name, for_write=for_write) as delta:
+        yield _log_that_came_late(paths, table) if delta is None and paths.is_local else delta
+
+
+@contextmanager
+def one_look(max_age_s: float = _MAX_AGE_S) -> Iterator[Look]:
+    """Look for new commits of a table once in a block, besides after conflicts and after Spark's writes.
+
+    max_age_s: So many seconds before the block an earlier look may have been.
+    """
+    look = Look(time.monotonic() - max_age_s)
+    token = _LOOK.set(look)
+    try:
+        yield look
+    finally:
+        _LOOK.reset(token)
+
+
+def note_write(paths: LakePaths, table: Table, *, is_known: bool = False) -> None:
+    """Note a write; one that the open table does not have is looked for at the next opening."""
+    if (look := _LOOK.get()) is not None:
+        look.written.add(table)
+    if not is_known:
+        _WRITTEN[paths.table(table)] = time.monotonic()
+
+
+def forget_tables() -> None:
+    """Close the tables that this process keeps open."""
+    _IDLE.clear()
+
+
+@contextmanager
+def _opened(paths: LakePaths, name: str, *, for_write: bool = False) -> Iterator[Any | None]:
+    folder, in_use = paths.folder(name), _IN_USE.get()
+    if folder in in_use and not for_write:
+        yield in_use[folder]
+        return
+    with lake_errors(paths, name, "its log"):
+        found = _newest(folder, _IDLE.pop(folder, None))
+    token = _IN_USE.set({**in_use, folder: found.delta})
+    try:
+        yield found.delta
+    finally:
+        _IN_USE.reset(token)
+    # Not after an error: what it knows may be wrong, e.g. after a conflict.
+    if not paths.is_local:
+        _IDLE[folder] = found
+
+
+def _newest(folder: str, idle: _Idle | None) -> _Idle:
+    """Return the table as it is, or as it was when the block of :func:`one_look` allows."""
     deltalake = _deltalake()
-    with lake_errors(paths, table.name, "its log"):
-        try:
-            delta = deltalake.DeltaTable(paths.table(table))
-        except deltalake.exceptions.TableNotFoundError:
-            delta = None
-        if delta is None:
-            return _log_that_came_late(paths, table) if paths.is_local else None
-    return delta
+    now, address, look = time.monotonic(), _address(), _LOOK.get()
+    if idle is not None and idle.address == address:
+        if look is not None and idle.looked_at >= max(look.since, _WRITTEN.get(folder, 0.0)):
+            return idle
+        if idle.delta is not None:
+            with suppress(deltalake.exceptions.DeltaError):
+                idle.delta.update_incremental()
+                return idle._replace(looked_at=now)
+    try:
+        return _Idle(address, deltalake.DeltaTable(folder), now)
+    except deltalake.exceptions.TableNotFoundError:
+        return _Idle(address, None, now)
+
+
+def _address() -> Any:
+    """What a table is opened with: address and key of the storage."""
+    return sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
 
 
 def table_version(paths: LakePaths, table: Table) -> int | None:
     """Return the version of a table, None without one: as long as it is the same, a read returns the same."""
-    delta = open_log(paths, table)
-    return None if delta is None else int(delta.version())
-
-
-@cache
-def _check_lake(paths: LakePaths) -> None:
-    """Check once per process that no development version wrote a lake; an error is not cached."""
-    refuse_old_lake(paths.root, lambda name: _find_columns(paths, name))
-
-
-def _find_columns(paths: LakePaths, name: str) -> list[str] | None:
-    if not paths.may_have_log(name):
-        return None
-    deltalake = _deltalake()
-    # A damaged or unreachable table is reported when it is opened for its rows.
-    with suppress(LakeError), lake_errors(paths, name, "its log"):
-        return [field.name for field in deltalake.DeltaTable(paths.folder(name)).schema().fields]
-    return None
+    with open_table(paths, table) as delta:
+        return None if delta is None else int(delta.version())
 
 
 def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:

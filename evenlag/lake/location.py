@@ -68,10 +68,6 @@ class LakePaths:
             return str(self.local_root / name)
         return f"{self.root.rstrip('/')}/{name}"
 
-    def may_have_log(self, name: str) -> bool:
-        """Return whether a folder under the root may be a Delta table; exact only on a local lake."""
-        return not self.is_local or (self.local_root / name / LOG_FOLDER).is_dir()
-
     def make_root(self) -> None:
         """Create the folder of a local lake: a mistake in its name shows before Spark starts."""
         if not self.is_local:

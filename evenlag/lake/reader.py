@@ -5,6 +5,7 @@ Tables that are written without a JVM are written by :mod:`evenlag.lake.writer`.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack, contextmanager
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -12,7 +13,7 @@ from urllib.parse import unquote
 
 from evenlag.errors import LakeError, SchemaError
 from evenlag.lake.arrow_schema import stored_schema
-from evenlag.lake.delta_log import check_protocol, lake_errors, open_log, read_actions
+from evenlag.lake.delta_log import check_protocol, lake_errors, open_table, read_actions
 from evenlag.lake.file_pruning import (
     bounds,
     compare,
@@ -25,6 +26,7 @@ from evenlag.lake.file_pruning import (
 from evenlag.lake.location import LakePaths
 from evenlag.lake.repaired_log import repaired_log
 from evenlag.lake.schema_evolution import check_types, log_schema, log_types
+from evenlag.lake.small_files import storage_handler
 from evenlag.lake.tables import CLUSTER_AND_DAY, PLAN_EVENTS, SNAPSHOTS, Table
 from evenlag.lake.unreadable_files import ERROR, is_own_fault, scan_readable
 from evenlag.logging_setup import named_logger
@@ -87,7 +89,8 @@ class LakeReader:
         LakeError
             If there is data without a log, or the log cannot be read.
         """
-        return open_log(self.paths, table) is not None
+        with open_table(self.paths, table) as delta:
+            return delta is not None
 
     def read(
         self,
@@ -283,6 +286,34 @@ class LakeReader:
             files, condition = found
             return int(self._dataset(table, files, stored_schema(table)).count_rows(filter=condition))
 
+    def count_values(
+        self, table: Table, column: str, *, filters: Sequence[Filter], written_since: datetime
+    ) -> Counter[str]:
+        """Return how often a column of texts has each value, with one batch of rows in memory.
+
+        Parameters
+        ----------
+        table, filters, written_since
+            As for :meth:`read`.
+        column
+            The column.
+
+        Raises
+        ------
+        SchemaError, LakeError
+            As :meth:`read`.
+        """
+        counts: Counter[str] = Counter()
+        with self._selected(table, filters) as found:
+            if found is None:
+                return counts
+            files, condition = found
+            dataset = self._dataset(table, written_later(files, written_since), stored_schema(table))
+            for batch in dataset.scanner(columns=[column], filter=condition).to_batches():
+                for entry in batch.column(0).value_counts().to_pylist():
+                    counts[entry["values"]] += entry["counts"]
+        return counts
+
     def stream(self, table: Table, filters: Sequence[Filter]) -> pa.RecordBatchReader:
         """Return rows in batches, with all columns that the table has in the lake, also of a later version.
 
@@ -298,8 +329,7 @@ class LakeReader:
         LakeError
             As :meth:`read`, or if the table does not exist.
         """
-        delta = open_log(self.paths, table)
-        with self._selected(table, filters) as found:
+        with open_table(self.paths, table) as delta, self._selected(table, filters) as found:
             if delta is None or found is None:
                 raise LakeError(f"table {table.name} of {self.paths.root} does not exist")
             files, condition = found
@@ -348,14 +378,17 @@ class LakeReader:
         def check(file: pa.Table) -> None:
             path = file["path"][0].as_py()
             try:
-                with self._filesystem(table, {}).open_input_stream(unquote(path), compression=None) as stream:
+                with self.filesystem(table).open_input_stream(unquote(path), compression=None) as stream:
                     while stream.read(_CHUNK_BYTES):
                         pass
             except FileNotFoundError:
                 # Maintenance may have replaced it since the log was read: then the whole read is repeated.
-                delta = open_log(self.paths, table)
-                if delta is None or path not in read_actions(delta, self.paths, table)["path"].to_pylist():
-                    raise
+                with open_table(self.paths, table) as delta:
+                    if (
+                        delta is None
+                        or path not in read_actions(delta, self.paths, table)["path"].to_pylist()
+                    ):
+                        raise
             except pa.ArrowException:
                 # Its path in the log is none.
                 return
@@ -370,13 +403,13 @@ class LakeReader:
         """Open a table for a read; if its log's content is the fault, without malformed statistics in it."""
         with ExitStack() as stack:
             try:
-                delta = open_log(self.paths, table)
+                delta = stack.enter_context(open_table(self.paths, table))
             except LakeError as error:
                 # An OSError is of the storage.
                 if isinstance(error, SchemaError) or isinstance(error.__cause__, OSError):
                     raise
                 with lake_errors(self.paths, table.name, "its log"):
-                    delta = stack.enter_context(repaired_log(self._filesystem(table, {}), table))
+                    delta = stack.enter_context(repaired_log(self.filesystem(table), table))
                 if delta is None:
                     raise
                 _LOG.warning("statistics in a log are left out: %s", error)
@@ -395,9 +428,8 @@ class LakeReader:
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
         )
         paths, sizes = files["path"].to_pylist(), files["size_bytes"].to_pylist()
-        filesystem = self._filesystem(
-            table, {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
-        )
+        known = {unquote(path): size for path, size in zip(paths, sizes, strict=True)}
+        filesystem = self.filesystem(table, known)
         names = [name for name in table.partition_by if f"partition.{name}" in files.column_names]
         columns = (files["path"], *(files[f"partition.{name}"] for name in names))
         fragments = [
@@ -411,11 +443,18 @@ class LakeReader:
         ]
         return ds.FileSystemDataset(fragments, schema, kind, filesystem)
 
-    def _filesystem(self, table: Table, sizes: Mapping[str, int]) -> Any:
-        """Return Arrow's own file system for a local lake, and deltalake's for all others.
+    def filesystem(self, table: Table, sizes: Mapping[str, int] | None = None) -> Any:
+        """Return the file system of a table's folder: Arrow's own for a local lake, else deltalake's.
 
-        sizes: Of files, by path, as far as they are known.
+        Parameters
+        ----------
+        table
+            The contract.
+        sizes
+            Sizes of files by path, as far as they are known.
 
+        Notes
+        -----
         deltalake's is Python code that Arrow's threads call and release at any time: a process that exits at
         that moment aborts (SIGABRT).
         """
@@ -423,9 +462,7 @@ class LakeReader:
 
         if self.paths.is_local:
             return pa_fs.SubTreeFileSystem(self.paths.table(table), pa_fs.LocalFileSystem())
-        from deltalake.fs import DeltaStorageHandler
-
-        return pa_fs.PyFileSystem(DeltaStorageHandler(self.paths.table(table), known_sizes=dict(sizes)))
+        return pa_fs.PyFileSystem(storage_handler()(self.paths.table(table), sizes or {}))
 
     def latest_snapshot(self, cluster: str) -> dict[str, Any] | None:
         """Return the finished snapshot with the newest slot, a row of ``snapshots``, or None."""

@@ -34,7 +34,7 @@ def keep_policy(reader: LakeReader, cluster: str, slot: datetime, loaded: Loaded
     if reader.read_newest(POLICIES, "day", columns=["day"], filters=filters).num_rows:
         return
     row = {"cluster": cluster, "day": slot.date(), "policy_hash": loaded.policy_hash, "text": loaded.text}
-    append_once(reader.paths.root, POLICIES, [row], f"policy/{cluster}/{loaded.policy_hash}")
+    append_once(reader.paths.root, POLICIES, [row], filters)
 
 
 def record_run(
@@ -46,19 +46,19 @@ def record_run(
     summary: dict[str, Any],
 ) -> None:
     """Record a finished step. Idempotent: a repeat of the run's step keeps the first record."""
-    cluster, snapshot_id = marker["cluster"], marker["snapshot_id"]
     row = {
-        "cluster": cluster,
+        "cluster": marker["cluster"],
         "day": marker["day"],
         "run_id": run_id,
         "step": step,
         "slot": marker["slot"],
-        "snapshot_id": snapshot_id,
+        "snapshot_id": marker["snapshot_id"],
         "started_at": started_at,
         "finished_at": datetime.now(UTC),
         "summary": json.dumps(summary, sort_keys=True, default=str),
     }
-    append_once(root, RUNS, [row], f"run/{cluster}/{run_id}/{step}/{snapshot_id}")
+    identifying = ("cluster", "day", "snapshot_id", "run_id", "step")
+    append_once(root, RUNS, [row], [(name, "=", row[name]) for name in identifying])
 
 
 def open_since(reader: LakeReader, cluster: str) -> datetime | None:

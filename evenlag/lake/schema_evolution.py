@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.errors import OldLakeError, SchemaError
+from evenlag.errors import SchemaError
 from evenlag.lake.arrow_schema import stored_schema
-from evenlag.lake.tables import CLUSTER_AND_DAY, SNAPSHOTS
 from evenlag.lake.tables.contract import MONTH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     import pyarrow as pa
 
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
 
 # Minimum reader and writer versions of Delta: all readers support them.
 PROTOCOL: Final = (1, 2)
-_OLD_LAKE: Final = (
-    "a development version of evenlag wrote it. It cannot be read or migrated: set `lake` in the policy to a "
-    "new, empty location (docs/upgrade.md)"
-)
 # Names of types in Delta's log, where they differ from Spark SQL's.
 _SQL_NAMES: Final = {"integer": "int", "long": "bigint"}
 
@@ -61,25 +56,13 @@ def type_of_log(kind: Any) -> str:
     return f"struct<{fields}>"
 
 
-def refuse_old_lake(root: str, find_columns: Callable[[str], Collection[str] | None]) -> None:
-    """Reject a lake that a development version wrote: these partitioned all tables by day.
-
-    Every lake has ``snapshots``; the other tables are checked when they are opened, by :func:`check_types`. A
-    table of that name without evenlag's columns does not belong to evenlag.
-    """
-    found = find_columns(SNAPSHOTS.name) or ()
-    if set(CLUSTER_AND_DAY) <= set(found):
-        _refuse_without_month(SNAPSHOTS, found, f" of the lake {root}")
-
-
-def _refuse_without_month(table: Table, actual: Collection[str], where: str = "") -> None:
-    if table.is_by_month and MONTH.name not in actual:
-        raise OldLakeError(f"table {table.name}{where} has no column {MONTH.name}: {_OLD_LAKE}")
-
-
 def check_types(table: Table, actual: Mapping[str, str]) -> None:
     """Reject a table with a column of another type, as :func:`simple_type` has it, than in its contract."""
-    _refuse_without_month(table, actual)
+    if table.is_by_month and MONTH.name not in actual:
+        raise SchemaError(
+            f"table {table.name} has no column {MONTH.name}: move its folder away to create it again "
+            "(docs/upgrade.md)"
+        )
     for column in table.stored_columns:
         found = actual.get(column.name)
         if found is not None and found != simple_type(column.type):

@@ -20,11 +20,6 @@ def floor_to_ms(slot: datetime) -> datetime:
     return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
 
 
-def slot_ms(slot: datetime) -> int:
-    """Return a slot in milliseconds since the epoch."""
-    return round(slot.timestamp() * 1000)
-
-
 def new_snapshot_id(slot: datetime) -> str:
     """Return a new id for an attempt to take a snapshot: the slot in UTC, to sort by, then 32 random bits."""
     return f"{slot.astimezone(UTC):%Y%m%dT%H%M%S}{slot.microsecond // 1000:03d}Z-{secrets.token_hex(4)}"

@@ -36,6 +36,9 @@ _S3A_CONF: Final = {
     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
     # A listing of a log begins at the version that is asked for.
     "spark.hadoop.delta.enableFastS3AListFrom": "true",
+    # Names of data files are unique: nobody looks whether they, or folders named so, are there. A commit is
+    # a put on condition, whatever this says.
+    "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
 }
 
 

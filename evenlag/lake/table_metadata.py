@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeError
-from evenlag.lake.delta_log import lake_errors, one_line, open_log, read_actions
+from evenlag.lake.delta_log import lake_errors, one_line, open_table, read_actions
 from evenlag.lake.location import LOG_FOLDER
 from evenlag.lake.schema_evolution import log_types
 from evenlag.lake.tables.month_partitions import end_of_part
@@ -89,13 +89,13 @@ class TableFiles:
 
 def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
     """Read a table's log, by its name and partitioning only; None if the table does not exist yet."""
-    delta = open_log(reader.paths, table)
-    if delta is None:
-        return None
-    actions = read_actions(delta, reader.paths, table)
-    with lake_errors(reader.paths, table.name, "its log"):
-        protocol, properties, version = delta.protocol(), delta.metadata().configuration, delta.version()
-        types = log_types(delta)
+    with open_table(reader.paths, table) as delta:
+        if delta is None:
+            return None
+        actions = read_actions(delta, reader.paths, table)
+        with lake_errors(reader.paths, table.name, "its log"):
+            protocol, properties, version = delta.protocol(), delta.metadata().configuration, delta.version()
+            types = log_types(delta)
     commits, log_bytes = _log_size(reader, table, version)
     return TableFiles(
         by_part=_files(actions, table),

@@ -1,30 +1,29 @@
-"""Delta table properties: how long a table's log and its replaced files are kept.
+"""Delta table properties: how long a table's log and what it says of replaced files are kept.
 
-A step may be repeated for :data:`REPEAT_DAYS`. Until then the log knows the transaction ids of its writes, so
-that a repeat writes nothing twice. Older ids and log entries are removed with the next checkpoint: an append
-reads all ids that the log has.
+A table may get a commit each minute from each cluster: a checkpoint has what the log keeps, and a log of days
+would be mostly checkpoints. Delta itself removes a log by whole days; so the writers of the lake remove it
+(:mod:`evenlag.lake.upkeep.open_day`).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-DEFAULT_VACUUM_DAYS: Final = 7
-# A step may be repeated until then. Later its rows may be written twice, unless the table's key prevents it.
-REPEAT_DAYS: Final = 2
-# How long a table's log keeps the transaction ids of its writes. A day more, as clocks of machines differ.
-TRANSACTION_DAYS: Final = REPEAT_DAYS + 1
-# How long a table's log is kept beyond its last checkpoint: versions that old cannot be read again.
-LOG_DAYS: Final = 3
+# How long a table's log is kept beyond its last checkpoint, and the names of replaced files, which VACUUM
+# deletes no sooner: a query may take that long.
+LOG_HOURS: Final = 3
+# The log may not need a commit any more that took longer: nobody may rely on it.
+LONGEST_COMMIT_S: Final = LOG_HOURS * 3_600 / 2
 # Commits between two checkpoints: an open table reads at most so many files after the checkpoint.
 COMMITS_PER_CHECKPOINT: Final = 10
 
 
-def wanted_properties(vacuum_days: int = DEFAULT_VACUUM_DAYS) -> dict[str, str]:
+def wanted_properties() -> dict[str, str]:
     """Return the properties that every table of the lake has."""
     return {
-        "delta.logRetentionDuration": f"interval {LOG_DAYS} days",
-        "delta.deletedFileRetentionDuration": f"interval {vacuum_days} days",
-        "delta.setTransactionRetentionDuration": f"interval {TRANSACTION_DAYS} days",
+        "delta.logRetentionDuration": f"interval {LOG_HOURS} hours",
+        "delta.deletedFileRetentionDuration": f"interval {LOG_HOURS} hours",
+        "delta.setTransactionRetentionDuration": f"interval {2 * LOG_HOURS} hours",
         "delta.checkpointInterval": str(COMMITS_PER_CHECKPOINT),
+        "delta.enableExpiredLogCleanup": "false",
     }

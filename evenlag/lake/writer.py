@@ -1,12 +1,10 @@
 """Writes without a JVM: the tables of writer ``direct``, which only ``deltalake`` writes, never Spark.
 
-There is no lock. What must happen once is decided by the store: a commit is a file that only one writer can
-create, and it carries Delta transaction ids (as Spark's ``txnAppId``), which name what must happen once. Of
-two concurrent commits with an id in common, ``deltalake`` refuses the second one.
-
-``deltalake`` compares ids with the commits since the version that the writer opened. For earlier ones the id
-is looked up in the log, or the table is read after it was opened (:func:`append_guarded`). Ids expire after
-:data:`~evenlag.lake.table_properties.TRANSACTION_DAYS`; for older days the table's key decides.
+There is no lock. A table is opened, then read for what it already has, then the rows are committed on the
+opened version. A commit is a file that only one writer can create, and it has a Delta transaction id (as
+Spark's ``txnAppId``) that names table and cluster, the guard: ``deltalake`` refuses it if another commit with
+this id came since the table was opened. So no row is chosen by content that is older than the last commit of
+its cluster. The id is compared and not looked up: it may expire, and is in the log once for each cluster.
 
 ``deltalake`` does not compare the ids of two writers that create a table, so a table is created by a commit
 of its own, which only one writer can make.
@@ -16,26 +14,25 @@ from __future__ import annotations
 
 import time
 import uuid
-from datetime import UTC, datetime, timedelta
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.errors import LakeError
+from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.arrow_schema import arrow_schema, stored_schema
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
-from evenlag.lake.delta_log import check_log_is_there, open_log
+from evenlag.lake.delta_log import check_log_is_there, note_write, open_table
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.schema_evolution import log_types, missing_columns, refuse_unknown
-from evenlag.lake.table_properties import TRANSACTION_DAYS, wanted_properties
-from evenlag.lake.tables import CLUSTER_AND_DAY
+from evenlag.lake.table_properties import LONGEST_COMMIT_S, wanted_properties
 from evenlag.lake.tables.month_partitions import with_month
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import date
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
+    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.tables import Table
 
     Rows = Sequence[Mapping[str, Any]]
@@ -55,29 +52,42 @@ class DirectWriter:
         self.table = table
         check_log_is_there(self.lake.paths, table)
 
-    def append(self, rows: pa.Table | Sequence[Mapping[str, Any]], app_id: str | None = None) -> bool:
-        """Append rows by the table's contract; False if there are none, or an earlier write has written them.
-
-        rows: Values by column; missing values are null.
-        app_id: Names what must happen once, e.g. ``validate/orders/<snapshot>``; None if the rows are of
-            this call alone.
-        """
+    def append(self, rows: pa.Table | Rows) -> None:
+        """Append rows by the table's contract, whatever the table has; missing values are null."""
         data = self.conform(rows)
         # Without an id of its own, an attempt that committed but reported an error would be repeated.
-        name = uuid.uuid4().hex if app_id is None else f"{app_id}/{self.table.name}"
+        name = f"{uuid.uuid4().hex}/{self.table.name}"
 
-        def attempt() -> bool:
-            # Before the table is opened for the commit: what another writer commits in between has its id in
-            # the log, as that has just been written.
-            new = data if app_id is None else without_expired_repeats(self.lake, self.table, data)
-            if new.num_rows == 0:
-                return False
-            return self._append(new, name) or app_id is None
+        def attempt() -> None:
+            with self.opened() as delta:
+                if delta.transaction_version(name) is None:
+                    self.commit(delta, data, [name])
+
+        retry_on_conflict(attempt)
+
+    def append_guarded(self, choose: Callable[[], pa.Table | Rows]) -> pa.Table | Rows:
+        """Append rows that are chosen by the lake's content, in one commit; choose again after a conflict.
+
+        Returns the rows that were appended. Empty if there were none to append; also if the store answered an
+        append that it had made with an error, and the repeat found its rows.
+        choose: Reads the lake and returns the rows to append. What it raises ends the append.
+        """
+
+        def attempt() -> pa.Table | Rows:
+            # Never created after the choice: the guard is compared only with the commits after this version.
+            with self.opened() as delta:
+                rows = choose()
+                if len(rows):
+                    data = self.conform(rows)
+                    self.commit(delta, data, map(self.guard, data["cluster"].unique().to_pylist()))
+                return rows
 
         return retry_on_conflict(attempt)
 
-    def append_parts(self, day: date, read: Callable[[], Iterable[pa.Table]], app_id: str) -> bool:
-        """Append rows of a day in one commit, with one part of them in memory. Idempotent, as :meth:`append`.
+    def append_parts(
+        self, read: Callable[[], Iterable[pa.Table]], cluster: str, written: Sequence[Filter]
+    ) -> bool:
+        """Append a cluster's rows in one commit, with one part of them in memory, unless they are there.
 
         read: Returns the rows, in parts; called again after a conflict. deltalake consumes them in a thread
             of its own, in which deltalake cannot be used.
@@ -85,16 +95,19 @@ class DirectWriter:
         import pyarrow as pa
 
         def attempt() -> bool:
-            parts: Iterable[pa.Table] = map(self.conform, read())
-            if _may_have_expired(day):
-                parts = [without_expired_repeats(self.lake, self.table, part) for part in parts]
-            batches = chain.from_iterable(part.to_batches() for part in parts)
-            schema = stored_schema(self.table)
-            return self._append(
-                pa.RecordBatchReader.from_batches(schema, batches), f"{app_id}/{self.table.name}"
-            )
+            with self.opened() as delta:
+                if self.lake.count(self.table, filters=written):
+                    return False
+                batches = chain.from_iterable(self.conform(part).to_batches() for part in read())
+                reader = pa.RecordBatchReader.from_batches(stored_schema(self.table), batches)
+                self.commit(delta, reader, [self.guard(cluster)])
+                return True
 
         return retry_on_conflict(attempt)
+
+    def guard(self, cluster: str) -> str:
+        """Return the transaction id of all commits of a cluster whose rows depend on what the table has."""
+        return f"{self.table.name}/{cluster}"
 
     def conform(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
         """Convert rows to the contract's columns and types, and add their partition."""
@@ -107,19 +120,18 @@ class DirectWriter:
         refuse_unknown(self.table, {name for row in rows for name in row})
         return with_month(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), self.table)
 
-    def _append(self, data: pa.Table | pa.RecordBatchReader, name: str) -> bool:
-        """Append rows in one commit; False if the transaction id is in the log."""
-        delta = self.open()
+    @contextmanager
+    def opened(self) -> Iterator[Any]:
+        """Open the table for a commit, and create it if necessary. Reads in the block see this version."""
+        with open_table(self.lake.paths, self.table, for_write=True) as delta:
+            if delta is not None:
+                yield delta
+                return
         with write_errors(self.lake.paths, self.table):
-            if delta.transaction_version(name) is not None:
-                return False
-        self.commit(delta, data, [name])
-        return True
-
-    def open(self) -> Any:
-        """Open the table for a commit; create it if it does not exist."""
-        with write_errors(self.lake.paths, self.table):
-            return open_log(self.lake.paths, self.table) or self._create(stored_schema(self.table))
+            self._create(stored_schema(self.table))
+        note_write(self.lake.paths, self.table)
+        with open_table(self.lake.paths, self.table, for_write=True) as delta:
+            yield delta
 
     def commit(self, delta: Any, data: pa.Table | pa.RecordBatchReader, names: Iterable[str]) -> None:
         """Append rows in one commit, unless another writer has committed one of its ids in the meantime.
@@ -129,8 +141,10 @@ class DirectWriter:
         from deltalake import CommitProperties, Transaction, write_deltalake
 
         # Without the time, an id would never expire.
-        now_ms = round(1000 * time.time())
-        transactions = [Transaction(name, _TRANSACTION_VERSION, last_updated=now_ms) for name in names]
+        begin_s = time.time()
+        transactions = [
+            Transaction(name, _TRANSACTION_VERSION, last_updated=round(1000 * begin_s)) for name in names
+        ]
         with write_errors(self.lake.paths, self.table):
             # New columns are added, columns of a later version stay null; other types are rejected before.
             missing_columns(self.table, log_types(delta))
@@ -141,10 +155,13 @@ class DirectWriter:
                 schema_mode="merge",
                 commit_properties=CommitProperties(app_transactions=transactions),
             )
+        note_write(self.lake.paths, self.table, is_known=True)
+        if time.time() - begin_s > LONGEST_COMMIT_S:
+            raise LakeConflictError(f"a commit of {self.table.name} took so long that it may be lost")
 
-    def _create(self, schema: pa.Schema) -> Any:
+    def _create(self, schema: pa.Schema) -> None:
         """Create the table without rows, unless another writer does it first."""
-        from deltalake import CommitProperties, DeltaTable, write_deltalake
+        from deltalake import CommitProperties, write_deltalake
         from deltalake.exceptions import DeltaError
 
         try:
@@ -159,73 +176,31 @@ class DirectWriter:
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
         except DeltaError:
-            if open_log(self.lake.paths, self.table) is None:
-                raise
-        return DeltaTable(self.lake.paths.table(self.table))
+            with open_table(self.lake.paths, self.table) as delta:
+                if delta is None:
+                    raise
 
 
-def append_once(
-    root: str, table: Table, rows: pa.Table | Sequence[Mapping[str, Any]], app_id: str | None
-) -> bool:
-    """Append rows to a table in one commit. Idempotent: a repeat with the same ``app_id`` does nothing."""
+def append_once(root: str, table: Table, rows: pa.Table | Rows, written: Sequence[Filter] | None) -> bool:
+    """Append rows in one commit, unless the table has a row that matches some filters. Idempotent.
+
+    Returns whether they were appended; False also if there are none, or a repeat after a lost answer found
+    them.
+    written: What only these rows match, whichever attempt has written them; None if nobody else writes them.
+    """
     if not len(rows):
         return False
-    return DirectWriter(root, table).append(rows, app_id)
-
-
-def without_expired_repeats(lake: LakeReader, table: Table, data: pa.Table) -> pa.Table:
-    """Remove the rows that an earlier write has written, where its transaction id may have expired.
-
-    No row is written before its day begins, so until ``TRANSACTION_DAYS`` later the log has the write's id.
-    """
-    import pyarrow.compute as pc
-
-    days = pc.unique(data["day"]).to_pylist()
-    if not days or not _may_have_expired(min(days)):
-        return data
-    key = list(dict.fromkeys([*CLUSTER_AND_DAY, *table.key]))
-    # The first column of the key keeps the answer small; in some tables a day has millions of rows.
-    bounds = {*CLUSTER_AND_DAY, table.key[0]}
-    filters = [(name, "in", pc.unique(data[name]).to_pylist()) for name in key if name in bounds]
-    found = lake.read(table, columns=key, filters=filters)
-    known = set(zip(*(found[name].to_pylist() for name in key), strict=True))
-    keys = zip(*(data[name].to_pylist() for name in key), strict=True)
-    return data.filter([one not in known for one in keys])
-
-
-def _may_have_expired(day: date) -> bool:
-    """Whether the log may have lost the transaction ids of rows of a day."""
-    # A day earlier, as clocks of two machines differ.
-    return day <= datetime.now(UTC).date() - timedelta(days=TRANSACTION_DAYS - 1)
-
-
-def append_guarded(
-    root: str, table: Table, choose: Callable[[], Rows], guard_of: Callable[[Mapping[str, Any]], str]
-) -> Rows:
-    """Append the rows that are chosen by the lake's content, in one commit; choose again after a conflict.
-
-    Each row has a guard, a transaction id that names what its writers must not decide at the same time, such
-    as a plan or a group. The table is opened, then the rows are chosen, then they are committed on the opened
-    version: refused if another writer has committed one of the guards since. So no row is chosen by content
-    that is older than the last commit of its guard. A guard is compared and not looked up, so its expiry
-    changes nothing, and it is in the log once, however often it is used.
-
-    Returns the rows that were appended. Empty if there were none to append; also if the store answered an
-    append that it had made with an error, and the repeat found its rows.
-    choose: Reads the lake and returns the rows to append; called again after a conflict. What it raises
-        ends the append.
-    guard_of: The guard of a row: all writers that must not decide beside each other use the same one.
-    """
     writer = DirectWriter(root, table)
+    if written is None:
+        writer.append(rows)
+        return True
 
-    def attempt() -> Rows:
-        # Opened before the rows are chosen, and never created after: an id is compared only with the
-        # commits after this version.
-        delta = writer.open()
-        rows = choose()
-        if rows:
-            guards = sorted({f"{guard_of(row)}/{table.name}" for row in rows})
-            writer.commit(delta, writer.conform(rows), guards)
-        return rows
+    def choose() -> pa.Table | Rows:
+        return () if writer.lake.count(table, filters=written) else rows
 
-    return retry_on_conflict(attempt)
+    return len(writer.append_guarded(choose)) > 0
+
+
+def append_guarded(root: str, table: Table, choose: Callable[[], Rows]) -> Rows:
+    """Append the rows that are chosen by the lake's content: :meth:`DirectWriter.append_guarded`."""
+    return DirectWriter(root, table).append_guarded(choose)

@@ -17,8 +17,9 @@ from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
 from evenlag.lake.table_metadata import TableFiles, read_table_files
-from evenlag.lake.table_properties import DEFAULT_VACUUM_DAYS, wanted_properties
+from evenlag.lake.table_properties import wanted_properties
 from evenlag.lake.tables import SNAPSHOT_TABLES, SNAPSHOTS, TABLE_HEALTH, TABLES, Table
+from evenlag.lake.upkeep.orphans import find_orphans
 from evenlag.lake.writer import append_once
 from evenlag.policy.cron import last_due
 
@@ -83,7 +84,7 @@ def check_table(
         f"reader {PROTOCOL[0]}, writer {PROTOCOL[1]}",
         "somebody switched on a feature of Delta that other readers lack: make the table anew without it",
     )
-    wanted = wanted_properties(settings.vacuum_days or DEFAULT_VACUUM_DAYS)
+    wanted = wanted_properties()
     found = {name: files.properties.get(name, "not set") for name in wanted}
     yield _make(
         table,
@@ -174,25 +175,7 @@ def _files(table: Table, files: TableFiles, cluster: str, target_mb: int, now: d
 
 
 def _orphans(reader: LakeReader, table: Table, files: TableFiles, cluster: str, limit: datetime) -> Check:
-    # Compacted files have several snapshots, which are finished: only the days of other files are read.
-    alone = [
-        file
-        for (name, _), parts in files.by_part.items()
-        for file in (parts if name == cluster else ())
-        if file.only_snapshot is not None and file.written_at < limit
-    ]
-    marked: set[str] = set()
-    if alone:
-        filters: list[Filter] = [
-            ("cluster", "=", cluster),
-            ("day", "in", {file.first_day for file in alone}),
-        ]
-        rows = reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=filters)
-        marked = set(rows["snapshot_id"].to_pylist())
-    num_rows: Counter[str] = Counter()
-    for file in alone:
-        if file.only_snapshot is not None and file.only_snapshot not in marked:
-            num_rows[file.only_snapshot] += max(file.num_rows, 0)
+    num_rows = sum(find_orphans(reader, table, files, cluster, limit).values(), Counter[str]())
     return _make(
         table,
         "ORPHANS",

@@ -1,7 +1,7 @@
 """The decision of a snapshot that is on record: there is one, whatever becomes of the policy or of evenlag.
 
-``decisions`` is written first, all groups of a snapshot in one commit. Its transaction id names the snapshot:
-of two attempts one decides. Everything else (plans, verdicts, events) follows from these rows, so an attempt
+``decisions`` is written first, all groups of a snapshot in one commit, unless the snapshot has any: of two
+attempts one decides. Everything else (plans, verdicts, events) follows from these rows, so an attempt
 that finds them completes what they say.
 """
 
@@ -43,14 +43,12 @@ class DecisionRecord:
         return f"run {self.run_id} under policy {self.policy_hash[:12]}"
 
 
-def record_decision(root: str, cluster: str, snapshot_id: str, decisions: pa.Table) -> bool:
+def record_decision(root: str, of_snapshot: Sequence[Filter], decisions: pa.Table) -> bool:
     """Write the decision of a snapshot, unless it has one.
 
     False if the decision on record may be another one.
     """
-    return not decisions.num_rows or append_once(
-        root, DECISIONS, decisions, once("plan", cluster, snapshot_id)
-    )
+    return not decisions.num_rows or append_once(root, DECISIONS, decisions, of_snapshot)
 
 
 def read_decision(
@@ -104,8 +102,3 @@ def read_policy_text(reader: LakeReader, cluster: str, policy_hash: str) -> str 
         POLICIES, columns=["text"], filters=[("cluster", "=", cluster), ("policy_hash", "=", policy_hash)]
     )["text"].to_pylist()
     return next((text for text in found if hash_policy(text) == policy_hash), None)
-
-
-def once(what: str, cluster: str, snapshot_id: str) -> str:
-    """Return the transaction id of what is written once for a snapshot."""
-    return f"{what}/{cluster}/{snapshot_id}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,8 +61,8 @@ def _forecast_groups(rows: SnapshotReader, policy: Policy) -> int:
         lag = rows.rows_of_groups(LAG, LAG_COLUMNS, group_ids)
         found = build_forecasts(lag, offsets, previous, hourly, rows.marker, horizon_of)
         # A repeat has the same batches, or the last ones of them.
-        first = hashlib.sha256(group_ids[0].encode()).hexdigest()[:16]
-        append_once(reader.paths.root, FORECASTS, found, f"forecast/{cluster}/{rows.snapshot_id}/{first}")
+        written = [*rows.filters, ("group_id", "in", group_ids[:1])]
+        append_once(reader.paths.root, FORECASTS, found, written)
     return len(wanted)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.lake.snapshot_reader import SnapshotReader
@@ -50,9 +49,8 @@ def write_groups(rows: SnapshotReader, step: GroupStep) -> int:
     for group_ids in rows.group_batches(wanted):
         for found in _build(step, before, group_ids):
             # A repeat has the same batches, or the last ones of them.
-            first = hashlib.sha256(found["group_id"][0].as_py().encode()).hexdigest()[:16]
-            key = f"{table.name}/{rows.cluster}/{rows.snapshot_id}/{first}"
-            append_once(reader.paths.root, table, found, key)
+            first: Filter = ("group_id", "=", found["group_id"][0].as_py())
+            append_once(reader.paths.root, table, found, [*rows.filters, first])
             num_groups += found.num_rows
     return num_groups
 

@@ -147,7 +147,9 @@ class MaintenanceSettings(SettingsModel):
     orphan_days: int | None = setting(
         3, "age at which rows of unfinished snapshots are deleted; null: never", ge=3, le=365
     )
-    vacuum_days: int | None = setting(7, "how long replaced files are kept; null: permanently", ge=7, le=365)
+    vacuum_days: int | None = setting(
+        1, "how long the files of replaced rows stay after they were written; null: permanently", ge=1, le=365
+    )
 
     @model_validator(mode="after")
     def _long_enough(self) -> MaintenanceSettings:

@@ -4,9 +4,8 @@ A plan waits when it was made in mode ``approve``, passed its gates and has no d
 still is in mode ``approve``. Where a request is shown (Airflow, the command line) is decided elsewhere. Each
 group has one open request at a time; its later plans stay in shadow, with the reason.
 
-The store decides what is first. The group is the guard of its requests, the plan that of its events
-(:func:`~evenlag.publishing.event_log.plan_guard`): of two at the same time one is refused, and reads the
-other. The first recorded answer is final.
+The store decides what is first (:mod:`evenlag.lake.writer`): of two at the same time one is refused, and
+reads the other. The first recorded answer is final.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import APPROVAL_REQUESTS, PLAN_EVENTS, PLANS
 from evenlag.lake.writer import append_guarded
 from evenlag.publishing.answers.actors import PUBLISHER_ACTOR, TIME_LIMIT, Actor, check_may_decide
-from evenlag.publishing.event_log import append_plan_events, plan_event, plan_guard
+from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.sealing.row_seal import Sealer
 from evenlag.publishing.sealing.verified_plans import (
     PUBLISHABLE_FOR,
@@ -176,7 +175,7 @@ def request_approval(
         chosen.append((plan, row))
         return new
 
-    append_guarded(loaded.policy.lake, APPROVAL_REQUESTS, ask, _group_guard)
+    append_guarded(loaded.policy.lake, APPROVAL_REQUESTS, ask)
     plan, row = chosen[-1]
     if row["state"] == RequestState.SHADOWED:
         raise NotWaitingError(f"plan {plan_id[:12]} stays in shadow: {row['reason']}")
@@ -229,7 +228,7 @@ def set_aside_shadowed(
                 shadowed[plan_id] = _shadow_row(plan.head, other, now, run_id)
         return [row for plan_id, row in shadowed.items() if plan_id not in known]
 
-    append_guarded(loaded.policy.lake, APPROVAL_REQUESTS, set_aside, _group_guard)
+    append_guarded(loaded.policy.lake, APPROVAL_REQUESTS, set_aside)
     return [plan for plan_id, plan in waiting.items() if plan_id not in shadowed]
 
 
@@ -274,10 +273,6 @@ def check_deadline(loaded: LoadedPolicy, plan: VerifiedPlan, now: datetime) -> N
             f"plan {head['plan_id'][:12]} could be approved until {until:%Y-%m-%d %H:%M:%S}Z: its group has "
             "moved on, approve a newer plan"
         )
-
-
-def _group_guard(row: Mapping[str, Any]) -> str:
-    return f"ask/{row['cluster']}/{row['group_id']}"
 
 
 def _shadow_row(head: Row, other: Row, now: datetime, run_id: str) -> dict[str, Any]:
@@ -330,7 +325,7 @@ def record_answer(
         return seal_events(sealer, [row], {plan_id: plan.evidence}) if approve else [row]
 
     try:
-        append_guarded(loaded.policy.lake, PLAN_EVENTS, answer, plan_guard)
+        append_guarded(loaded.policy.lake, PLAN_EVENTS, answer)
     except EditedPlanError as error:
         # Nobody can approve it any more, and an open request would hold up the group's later plans.
         columns = {"cluster": cluster, "run_id": run_id, "day": error.plan.day or now.date()}

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
-from evenlag.lake.writer import append_guarded, append_once
+from evenlag.lake.writer import append_guarded
 
 if TYPE_CHECKING:
+    from evenlag.lake.file_pruning import Filter
+
     Row = Mapping[str, Any]
 
 
@@ -27,28 +29,24 @@ def plan_event(
     return own | {"event": event, "reason": reason, "actor": actor, "at": at, **more}
 
 
-def append_plan_events(root: str, events: Sequence[Row], once: str | None = None) -> int:
+def append_plan_events(root: str, events: Sequence[Row], written: Sequence[Filter] | None = None) -> int:
     """Append the events that are not recorded yet. Idempotent, also beside other writers.
 
     (plan_id, event) identifies an event: a plan is published once, expires once, is withdrawn once. An event
     has the day of its plan; only APPLIED, IGNORED and EXPIRED of a published plan have the day of the
     snapshot that settled it, which is never earlier.
 
-    once: A transaction id for all of them, if every attempt to write them has the same events, e.g.
-        ``proposed/orders/<snapshot>``: one id in the log instead of one per plan. Without it each plan is a
-        guard (:mod:`evenlag.lake.writer`).
+    written: What events of another attempt match: if there is one, that attempt has written them all.
     """
     if not events:
         return 0
-    if once is None:
-        return len(append_guarded(root, PLAN_EVENTS, lambda: _not_recorded(root, events), plan_guard))
-    new = _not_recorded(root, events)
-    return len(new) if append_once(root, PLAN_EVENTS, new, once) else 0
 
+    def choose() -> Sequence[Row]:
+        if written is not None and LakeReader(root).count(PLAN_EVENTS, filters=written):
+            return ()
+        return _not_recorded(root, events)
 
-def plan_guard(row: Row) -> str:
-    """Return the guard of events of a plan that depend on its earlier events."""
-    return f"events/{row['cluster']}/{row['plan_id']}"
+    return len(append_guarded(root, PLAN_EVENTS, choose))
 
 
 def _not_recorded(root: str, events: Sequence[Row]) -> list[Row]:

@@ -27,7 +27,7 @@ from evenlag.lake.writer import append_guarded
 from evenlag.planning.evaluations import DuePlan, build_evaluations
 from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, build_outcomes
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, PublishedPlan, find_published
-from evenlag.publishing.event_log import append_plan_events, plan_event, plan_guard
+from evenlag.publishing.event_log import append_plan_events, plan_event
 
 if TYPE_CHECKING:
     from evenlag.lake.snapshot_reader import SnapshotReader
@@ -67,7 +67,7 @@ def settle_outcomes(rows: SnapshotReader, published: Sequence[PublishedPlan], ru
         return [row for row in new if row["plan_id"] not in known]
 
     # Two snapshots may settle at the same time: the events are those of the outcomes on record.
-    written = append_guarded(rows.reader.paths.root, OUTCOMES, not_settled, plan_guard) if new else []
+    written = append_guarded(rows.reader.paths.root, OUTCOMES, not_settled) if new else []
     if len(written) < len(new):
         settled = _read_outcomes(rows, since, waiting)
     recorded = settled | {row["plan_id"]: row for row in written}
@@ -166,7 +166,7 @@ def score_plans(rows: SnapshotReader, published: Sequence[PublishedPlan], run_id
         return [row for row in evaluations if row["plan_id"] not in done]
 
     # Two snapshots may evaluate at the same time.
-    return len(append_guarded(rows.reader.paths.root, PLAN_EVALUATIONS, not_evaluated, plan_guard))
+    return len(append_guarded(rows.reader.paths.root, PLAN_EVALUATIONS, not_evaluated))
 
 
 def find_open_since(rows: SnapshotReader, published: Sequence[PublishedPlan]) -> datetime | None:

@@ -30,6 +30,7 @@ from assignor_core.loads import MAX_CLOCK_AHEAD_MS
 from evenlag.enums import CycleStep, GroupType, Mode, PlanEvent
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
+from evenlag.lake.delta_log import one_look
 from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import REPEATS
@@ -120,12 +121,13 @@ def publish_hints(
     """
     refresh = partial(refresh_loads, loaded, cluster) if only is None else LoadsReport
     reader, since = LakeReader(loaded.policy.lake), oldest_day(slot.astimezone(UTC))
-    if not find_approved(reader, cluster, since, only).open_ids:
-        return PublishReport(loads=refresh())
+    with one_look():
+        if not find_approved(reader, cluster, since, only).open_ids:
+            return PublishReport(loads=refresh())
     settings = loaded.policy.clusters[cluster]
     with admin_client(settings) as client:
         ensure_hint_topic(client, settings)
-        with hint_publisher(kafka_cluster_id(client), settings) as publisher:
+        with hint_publisher(kafka_cluster_id(client), settings) as publisher, one_look(0.0):
             # Read behind the fence: no other run publishes from here on, and what another run published,
             # or a user withdrew, while this run hung is visible now.
             plans = read_publishable(loaded, cluster, slot, allow_modes, only=only)

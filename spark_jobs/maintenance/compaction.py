@@ -1,8 +1,7 @@
 """Compaction: few large files instead of many small ones.
 
-A partition is compacted if its closed days have more files than their size requires, and only if every
-snapshot in it is finished, so that unfinished snapshots stay in files of their own (``orphans``). Queries are
-not affected; an append that meets the commit is tried again.
+A partition is compacted if its closed days have more files than their size requires. Queries are not
+affected; an append that meets the commit is tried again.
 
 A closed day or month is rewritten once, sorted by group (``ZORDER`` rewrites all of its files). The month
 that is open is compacted each day without sorting: Delta then packs small files only. There a file of a
@@ -16,10 +15,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evenlag.lake.tables import SNAPSHOT_TABLES, TABLES
+from evenlag.lake.tables import TABLES
 from evenlag.lake.tables.month_partitions import end_of_part
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
-from spark_jobs.maintenance.retention import markers, unfinished_snapshots
 from spark_jobs.runtime.session import temporary_conf
 from spark_jobs.runtime.sql_text import part_condition
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date
 
-    from evenlag.lake.table_metadata import DataFile, TableFiles
+    from evenlag.lake.table_metadata import DataFile
     from evenlag.lake.tables import Table
     from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
@@ -75,26 +73,16 @@ def compact_parts(work: MaintenanceRun) -> None:
         if is_compact(small, size):
             continue
         what = f"compact {len(small)} files of {table.name} of {cluster} {_when(table, start)}"
-        if num := _num_unfinished(work, table, files, (cluster, start)):
-            work.defer(f"{what}: {num} in it are not finished")
+        if table.writer == "direct":
+            days = (min(file.first_day for file in small), max(file.last_day for file in small))
+            compact = partial(DirectUpkeep(work.lake.paths.root, table).compact, cluster, days, size)
         else:
-            if table.writer == "direct":
-                days = (min(file.first_day for file in small), max(file.last_day for file in small))
-                compact = partial(DirectUpkeep(work.lake.paths.root, table).compact, cluster, days, size)
-            else:
-                compact = partial(_compact, work, table, (cluster, start), size, is_open=is_open)
-            work.run(what, "compacted", compact)
+            compact = partial(_compact, work, table, (cluster, start), size, is_open=is_open)
+        work.run(what, "compacted", compact)
 
 
 def _when(table: Table, start: date) -> str:
     return f"in {start:%Y-%m}" if table.is_by_month else f"on {start}"
-
-
-def _num_unfinished(work: MaintenanceRun, table: Table, files: TableFiles, part: tuple[str, date]) -> int:
-    cluster, start = part
-    if table not in SNAPSHOT_TABLES:
-        return 0
-    return len(set(unfinished_snapshots(files, cluster, start)) - markers(work, cluster, start))
 
 
 def _compact(

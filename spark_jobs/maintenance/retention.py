@@ -1,9 +1,5 @@
 """What leaves the lake besides replaced files: orphans, expired rows, and most snapshots of old days.
 
-**Orphans** are rows of snapshots without a marker. A snapshot that was killed leaves rows under its own id.
-Delta's log shows which files contain only one snapshot, and files are compacted only if every snapshot in
-them has its marker (``compaction``). So orphans are complete files, and are found without reading a row.
-
 **Expired rows** are older than their retention. Of complete partitions only the log changes; in the partition
 at the limit its older days are deleted. What a partition still has to lose is known from its files'
 statistics, so a repeat finds nothing to do, and a killed run is continued by the next.
@@ -38,7 +34,7 @@ from evenlag.lake.tables import (
 )
 from evenlag.lake.tables.month_partitions import end_of_part, month_of
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
-from evenlag.lake.upkeep.plan_attempts import find_attempts, remove_attempts
+from evenlag.lake.upkeep.orphans import find_orphans
 from spark_jobs.runtime.sql_text import date_literal, days_condition, part_condition, text_list
 from spark_jobs.steps.audit_ownership import audit_assignments
 
@@ -46,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import date
 
-    from evenlag.lake.table_metadata import TableFiles
     from evenlag.lake.tables import Table
     from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
@@ -54,45 +49,17 @@ if TYPE_CHECKING:
 _BATCH: Final = 500
 
 
-def unfinished_snapshots(files: TableFiles, cluster: str, start: date) -> dict[str, datetime]:
-    """Return when each snapshot with a file of its own was last written; the caller checks for markers."""
-    found: dict[str, datetime] = {}
-    for file in files.by_part.get((cluster, start), ()):
-        snapshot = file.only_snapshot
-        if snapshot is not None:
-            found[snapshot] = max(file.written_at, found.get(snapshot, file.written_at))
-    return found
-
-
-def markers(work: MaintenanceRun, cluster: str, day: date | None = None) -> set[str]:
-    """Read the ids of the finished snapshots of a cluster."""
-    filters = [("cluster", "=", cluster)] + ([] if day is None else [("day", "=", day)])
-    return set(
-        work.reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=filters)["snapshot_id"].to_pylist()
-    )
-
-
 def remove_orphans(work: MaintenanceRun) -> None:
     """Delete unfinished snapshots' rows older than the policy's ``orphan_days``, of any day."""
-    for part in find_attempts(work.reader):
-        if work.includes(part[0]):
-            what = f"remove earlier attempts at plans of {part[0]} from {part[1]} on"
-            work.run(what, "orphans", partial(remove_attempts, work.reader, part))
     if work.settings.orphan_days is None:
         return
     limit = work.age_limit(work.settings.orphan_days)
     for table in SNAPSHOT_TABLES:
         files = work.files(table)
-        if files is None:
-            continue
-        for cluster, day in filter(lambda part: work.includes(part[0]), files.by_part):
-            # The markers are read after the log, so that a marker that is written in between counts.
-            candidates = {
-                name for name, at in unfinished_snapshots(files, cluster, day).items() if at < limit
-            }
-            if candidates:
-                found = sorted(candidates - markers(work, cluster, day))
-                _remove_batches(work, table, (cluster, day), found)
+        for cluster in filter(work.includes, files.clusters if files is not None else ()):
+            found = {} if files is None else find_orphans(work.reader, table, files, cluster, limit)
+            for day, rows in found.items():
+                _remove_batches(work, table, (cluster, day), sorted(rows))
 
 
 def _remove_batches(work: MaintenanceRun, table: Table, part: tuple[str, date], ids: list[str]) -> None:

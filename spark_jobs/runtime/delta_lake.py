@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake import conflicts
-from evenlag.lake.delta_log import check_log_is_there, open_log
+from evenlag.lake.delta_log import check_log_is_there, note_write, open_table
 from evenlag.lake.location import LakePaths
 from evenlag.lake.schema_evolution import (
     PROTOCOL,
@@ -43,13 +43,6 @@ TABLE_PROPERTIES: Final = {
     **wanted_properties(),
 }
 
-# Delta refuses a log retention below that of replaced files, as versions in between can be named but not
-# read. No query of evenlag names a version, and a log is listed by every reader.
-_SHORT_LOG: Final = (
-    "spark.databricks.delta.vacuum.enforceDeletedFileAndLogRetentionDurationCompatibility",
-    "false",
-)
-
 _CONFLICT: Final = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")
 _CONFLICT_CLASS: Final = re.compile(r"\.(Concurrent\w+|MetadataChanged|ProtocolChanged)(Write)?Exception")
 _MAX_CAUSES: Final = 20
@@ -59,11 +52,6 @@ _TRACE: Final = "JVM stacktrace:"
 _CLASS_BEFORE_MESSAGE: Final = re.compile(r"^\([\w.$]+\) ")
 _TRACE_BEGIN: Final = re.compile(r"[\w.$]+")
 _CAUSED_BY: Final = re.compile(r"^Caused by: (?P<name>[\w.$]+)(?:: (?P<text>.*))?$", re.MULTILINE)
-
-
-def allow_short_logs(spark: SparkSession) -> None:
-    """Let a session set the properties of the lake's tables; nothing else of Delta depends on it."""
-    spark.conf.set(*_SHORT_LOG)
 
 
 class Lake:
@@ -173,7 +161,10 @@ class Lake:
                 self._evolve(table)
                 # After the check above: a lake of a development version is left as it is.
                 self.paths.make_log_folder(table)
-                work()
+                try:
+                    work()
+                finally:
+                    note_write(self.paths, table)
 
         # Data beside an empty log is of a first write that was killed, and is written again.
         check_log_is_there(self.paths, table)
@@ -200,11 +191,11 @@ class Lake:
     def _types(self, table: Table) -> Mapping[str, str] | None:
         """Return the types of a table's columns, from its log; None if it does not exist yet."""
         # Some milliseconds; a query by Spark takes ten times as long.
-        delta = open_log(self.paths, table)
-        if delta is None:
-            return None
-        self._existing.add(table.name)
-        return log_types(delta)
+        with open_table(self.paths, table) as delta:
+            if delta is None:
+                return None
+            self._existing.add(table.name)
+            return log_types(delta)
 
     def _evolve(self, table: Table) -> None:
         """Add nullable columns of the contract that a table lacks; checked once per table and lake."""
@@ -223,7 +214,6 @@ class Lake:
         """Write; the first write creates the table and its properties in the same commit."""
         writer = writer.format("delta").partitionBy(*table.partition_by)
         if not self.exists(table):
-            allow_short_logs(self.spark)
             writer = writer.options(**TABLE_PROPERTIES)
         writer.save(self.paths.table(table))
 

@@ -16,7 +16,7 @@ from evenlag.lake.file_pruning import Filter
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, QUALITY_RESULTS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
-from evenlag.planning.decision_record import once, read_decision
+from evenlag.planning.decision_record import read_decision
 from evenlag.policy.cluster_settings import QualitySettings
 from evenlag.quality.checks import (
     CHECKS,
@@ -62,9 +62,7 @@ def check_snapshot(
     results = _check_results(measures, settings)
     head = {name: rows.marker[name] for name in ("cluster", "day", "snapshot_id", "slot")}
     new = [head | result | {"checked_at": checked_at, "run_id": run_id} for result in results]
-    if not append_once(
-        rows.reader.paths.root, QUALITY_RESULTS, new, once("quality", rows.cluster, rows.snapshot_id)
-    ):
+    if not append_once(rows.reader.paths.root, QUALITY_RESULTS, new, rows.filters):
         # Another attempt has checked it in the meantime.
         new = _read_results(rows) or new
     for result in _failed(new):

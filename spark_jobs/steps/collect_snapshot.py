@@ -1,24 +1,25 @@
 """Write one snapshot of a cluster, with its lag; it is visible only when it is complete.
 
 The rows of ``offsets``, ``commits``, ``members`` and ``lag`` are written under a new snapshot id, then the
-marker in ``snapshots``. The marker's transaction id is the slot's: of two attempts at one slot the first
-marker wins, and the other attempt's rows are never read. A repeat of a slot that has a marker reads nothing.
+marker in ``snapshots``, unless the slot has one: of two attempts at one slot the first marker wins, and the
+other attempt's rows are never read. A repeat of a slot that has a marker reads nothing.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
 from evenlag.enums import GroupType
-from evenlag.errors import ClusterMismatchError
+from evenlag.errors import ClusterMismatchError, LakeConflictError
 from evenlag.kafka.arrow_rows import problem_rows, with_head
 from evenlag.kafka.cluster_reader import ClusterReader, ClusterSnapshot
 from evenlag.kafka.connection import admin_client, request_limits
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id, slot_ms
+from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id
 from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS, find_marker
+from evenlag.lake.table_properties import LONGEST_COMMIT_S
 from evenlag.lake.tables import COMMITS, MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
@@ -98,7 +99,10 @@ def collect_snapshot(
     report("observe: computing lag", 0, 1)
     _write_rows(attempt, reading, policy)
     report("observe: computing lag", 1, 1)
-    append_once(lake.paths.root, SNAPSHOTS, [attempt.marker], f"observe/{name}/{slot_ms(slot)}")
+    if (datetime.now(UTC) - attempt.marker["started_at"]).total_seconds() > LONGEST_COMMIT_S:
+        raise LakeConflictError(f"the snapshot of {name} took so long that its rows may be lost")
+    of_slot = [(column, "=", attempt.marker[column]) for column in ("cluster", "day", "slot")]
+    append_once(lake.paths.root, SNAPSHOTS, [attempt.marker], of_slot)
     # The marker of the first attempt, whichever that was.
     marker = find_marker(reader, name, slot) or attempt.marker
     is_new = marker["snapshot_id"] == snapshot_id

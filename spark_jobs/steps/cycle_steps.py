@@ -6,14 +6,19 @@ plans the groups of the snapshot, and evaluates the gates for the plans.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 from evenlag.enums import CycleStep
 from evenlag.errors import SnapshotNotFoundError
+from evenlag.lake.delta_log import one_look
+from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import OPEN_SINCE, keep_policy, record_run
 from evenlag.lake.snapshot_reader import find_marker
+from evenlag.lake.upkeep.open_day import tend_tables
 from evenlag.logging_setup import WorkerLog, log_fields, named_logger
 from evenlag.planning.advice_snapshot import advise_snapshot
 from evenlag.planning.forecast_snapshot import forecast_snapshot
@@ -35,7 +40,26 @@ from spark_jobs.steps.validate_plans import validate_plans
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_More = ParamSpec("_More")
+_Step = Callable[Concatenate["SparkSession", LoadedPolicy, str, _More], dict[str, Any]]
 
+
+def _tended(step: _Step[_More]) -> _Step[_More]:
+    """Let a step look for what others have written once, and tend the tables that it has written to."""
+
+    @wraps(step)
+    def run(
+        spark: SparkSession, loaded: LoadedPolicy, cluster: str, /, *rest: _More.args, **more: _More.kwargs
+    ) -> dict[str, Any]:
+        with one_look() as look:
+            summary = step(spark, loaded, cluster, *rest, **more)
+            tend_tables(LakePaths(loaded.policy.lake), cluster, look.written)
+        return summary
+
+    return run
+
+
+@_tended
 def run_observe(
     spark: SparkSession,
     loaded: LoadedPolicy,
@@ -76,10 +100,11 @@ def run_observe(
 
 
 _LOG = named_logger(__name__)
-# The gate on a snapshot's age allows at most one day. After three days the ids of transactions expire.
+# The gate on a snapshot's age allows at most one day.
 _MAX_DECIDE_AGE: Final = timedelta(days=2)
 
 
+@_tended
 def run_decide(
     spark: SparkSession,
     loaded: LoadedPolicy,
@@ -139,8 +164,7 @@ def _fresh_marker(reader: LakeReader, cluster: str, slot: datetime) -> dict[str,
     age = datetime.now(UTC) - marker["finished_at"]
     if age > _MAX_DECIDE_AGE:
         raise SnapshotNotFoundError(
-            f"slot {slot.isoformat()} of {cluster} has a snapshot of {age.days} days ago: that is too old "
-            "to decide on, and the ids of what an earlier attempt has written may have expired"
+            f"the snapshot of slot {slot.isoformat()} of {cluster} is {age.days} days old: too old for a plan"
         )
     return marker
 

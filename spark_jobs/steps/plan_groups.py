@@ -1,7 +1,7 @@
 """Plan every selected group of a snapshot: ``decisions``, ``plan_assignments``, ``plans`` and their events.
 
-They are written in this order, each in one commit whose transaction id names the snapshot, so each row is
-written once. ``decisions`` is the decision: of two attempts one writes it, and whoever finds it on record
+They are written in this order, each in one commit, unless the snapshot has rows there, so each row is written
+once. ``decisions`` is the decision: of two attempts one writes it, and whoever finds it on record
 completes it as it is, under any policy and with any version of evenlag. What is missing after a kill is
 planned again with the recorded policy; a plan that this version makes differently is left out. A plan exists
 when it has a head: all its rows are written before.
@@ -19,13 +19,13 @@ import numpy as np
 
 from evenlag.enums import DecisionKind, PlanEvent
 from evenlag.errors import LakeError, PolicyError
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.tables import DECISIONS, FORECASTS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SPEEDS
 from evenlag.lake.writer import DirectWriter, append_once
 from evenlag.logging_setup import named_logger
 from evenlag.planning.assignments_hash import hash_plans
 from evenlag.planning.decision_record import (
     DecisionRecord,
-    once,
     read_decision,
     read_judged,
     read_policy_text,
@@ -122,22 +122,22 @@ def _read_decision(rows: SnapshotRows, sealer: Sealer | None) -> DecisionRecord 
 
 def _decide(rows: SnapshotRows, context: PlanContext, sealer: Sealer | None) -> Planned | None:
     """Plan, and record the decision with all that follows from it; None if another attempt did either."""
-    root, shared, key = rows.lake.paths.root, shared_values(context), _once("plan", context)
+    root, shared, cluster = rows.lake.paths.root, shared_values(context), context.cluster
     with CachedFrames() as cached:
         planned, read_assignments = _plan(rows, context, cached)
         decisions = seal_plan_rows(sealer, DECISIONS, table_rows(planned, "decided", DECISIONS, shared))
-        if not record_decision(root, context.cluster, context.snapshot_id, decisions):
+        if not record_decision(root, rows.filters, decisions):
             return None
         heads = seal_plan_rows(sealer, PLANS, table_rows(planned, "head", PLANS, shared))
         if heads.num_rows:
             # Where another attempt has written the partitions, nothing else is written.
             read = partial(read_assignments, heads["plan_id"].to_pylist())
-            if not DirectWriter(root, PLAN_ASSIGNMENTS).append_parts(context.day, read, key):
+            if not DirectWriter(root, PLAN_ASSIGNMENTS).append_parts(read, cluster, rows.filters):
                 return None
-            if not append_once(root, PLANS, heads, key):
+            if not append_once(root, PLANS, heads, rows.filters):
                 return None
     listed = heads.to_pylist()
-    append_plan_events(root, _proposed(listed, context, sealer), _once("proposed", context))
+    append_plan_events(root, _proposed(listed, context, sealer), _proposals(rows))
     return Planned(listed, _counts(planned), *_log_failures(planned))
 
 
@@ -163,7 +163,7 @@ def _complete(
             record,
             ", ".join(plan_id[:12] for plan_id in sorted(lost)[:_MOST_FAILURES]),
         )
-    append_plan_events(root, _proposed(heads, context, sealer), _once("proposed", context))
+    append_plan_events(root, _proposed(heads, context, sealer), _proposals(rows))
     failures = dict(sorted(record.failures.items())[:_MOST_FAILURES])
     return Planned(heads, counts, len(record.failures), failures, record, lost)
 
@@ -178,7 +178,7 @@ def _complete_plans(
     """Plan again, and write the plans of the record that are not known; return the counts of its plans."""
     import pyarrow as pa
 
-    root, key = rows.lake.paths.root, _once("plan", context)
+    root = rows.lake.paths.root
     with CachedFrames() as cached:
         planned, read_assignments = _plan(rows, context, cached)
         heads = table_rows(planned, "head", PLANS, shared_values(context))
@@ -187,10 +187,11 @@ def _complete_plans(
         missing = {plan_id for plan_id, mode in listed if record.modes.get(plan_id) == mode} - known
         if missing:
             read = partial(read_assignments, missing)
-            if not DirectWriter(root, PLAN_ASSIGNMENTS).append_parts(context.day, read, key):
+            writer = DirectWriter(root, PLAN_ASSIGNMENTS)
+            if not writer.append_parts(read, context.cluster, rows.filters):
                 missing = _same_on_record(rows, read())
             is_missing = pa.array([plan_id in missing for plan_id, _ in listed], pa.bool_())
-            append_once(root, PLANS, seal_plan_rows(sealer, PLANS, heads.filter(is_missing)), key)
+            append_once(root, PLANS, seal_plan_rows(sealer, PLANS, heads.filter(is_missing)), rows.filters)
     return {plan_id: one for plan_id, one in _counts(planned).items() if plan_id in record.modes}
 
 
@@ -209,8 +210,8 @@ def _recorded_context(rows: SnapshotRows, context: PlanContext, record: Decision
     return replace(context, policy=policy, policy_hash=record.policy_hash, run_id=run_id, history=history)
 
 
-def _once(what: str, context: PlanContext) -> str:
-    return once(what, context.cluster, context.snapshot_id)
+def _proposals(rows: SnapshotRows) -> list[Filter]:
+    return [*rows.filters, ("event", "=", PlanEvent.PROPOSED)]
 
 
 def _plan(

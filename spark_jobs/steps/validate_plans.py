@@ -17,7 +17,6 @@ from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS, SNAPSHOTS
 from evenlag.lake.writer import append_once
-from evenlag.planning.decision_record import once
 from evenlag.planning.gate_inputs import build_gate_rows
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.policy.gates import cooldown_of, skipped_gates
@@ -79,9 +78,8 @@ def validate_plans(
         }
         events = seal_events(sealer, events, evidence)
         # From the verdicts on record: every attempt has the same events.
-        append_plan_events(
-            rows.reader.paths.root, events, once("verdicts", context.cluster, context.snapshot_id)
-        )
+        written: list[Filter] = [*rows.filters, ("actor", "in", [_GATES_ACTOR, _POLICY_ACTOR])]
+        append_plan_events(rows.reader.paths.root, events, written)
         counts |= Counter(verdicts.values())
     return {verdict.value: counts[verdict] for verdict in _Verdict}
 
@@ -141,9 +139,7 @@ def _verdict_rows(
         followed = [row for row in new if is_followed(heads[row["plan_id"]])]
         others = [row for row in new if not is_followed(heads[row["plan_id"]])]
         new = [*sealer.seal_rows(GATE_RESULTS, followed), *others]
-    if new and not append_once(
-        reader.paths.root, GATE_RESULTS, new, once("validate", context.cluster, context.snapshot_id)
-    ):
+    if new and not append_once(reader.paths.root, GATE_RESULTS, new, of_snapshot.filters):
         # Another attempt has judged in the meantime.
         known, new = reader.read(GATE_RESULTS, filters=of_snapshot.filters).to_pylist(), []
     results = defaultdict(list)

@@ -140,7 +140,9 @@ def test_targets_of_make_are_in_its_file(page: Page) -> list[str]:
 @each_page
 def test_modules_that_are_run_exist(page: Page) -> list[str]:
     named = {
-        name for text in (*page.spans, *page.code_lines) for name in re.findall(r"python -m ([a-z_.]+)", text)
+        name
+        for text in (*page.spans, *page.code_lines)
+        for name in re.findall(r"python -m ([a-z0-9_.]+)", text)
     }
     ours = {name for name in named if name.partition(".")[0] in CODE_FOLDERS}
     return [name for name in sorted(ours) if find_spec(name) is None]

@@ -15,7 +15,7 @@ from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.spark_storage import lake_storage_conf
 from evenlag.lake.tables import RUNS, SNAPSHOTS
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep.direct_tables import trim_log
 from evenlag.lake.writer import append_once
 from evenlag.private_files import applied_umask, lake_umask
 from tests.support.lakes.run_rows import TODAY, run
@@ -41,8 +41,9 @@ def modes(root: Path) -> tuple[set[int], set[int]]:
 
 
 def write(root: Path) -> None:
-    assert append_once(str(root), RUNS, [run("r")], "run/c/1")
-    DirectUpkeep(str(root), RUNS).vacuum(7)  # writes a checkpoint too
+    assert append_once(str(root), RUNS, [run("r")], None)
+    # It writes a checkpoint.
+    trim_log(LakePaths(str(root)), RUNS)
     assert list(root.rglob("*.checkpoint.parquet"))
 
 

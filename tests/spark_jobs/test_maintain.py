@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,13 +18,11 @@ from evenlag.lake.tables import (
     LAG,
     MEMBERS,
     OFFSETS,
-    PLAN_ASSIGNMENTS,
-    PLANS,
     SNAPSHOTS,
     TABLE_HEALTH,
-    Column,
     Table,
 )
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.writer import append_once
 from evenlag.monitoring.lake_health import Check, check_lake, keep_checks, newest_faults
 from evenlag.policy.settings import Policy
@@ -34,7 +30,6 @@ from spark_jobs.maintain import Maintained, maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.aged import copy_aged
 from tests.support.lakes.snapshots import HEAD, append_rows, commit, frame, marker, member, offset
-from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,12 +40,6 @@ pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
 DAY = date(2026, 3, 1)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READINGS = (OFFSETS, COMMITS, MEMBERS, LAG)
-# The table as development versions wrote it.
-WITH_ATTEMPTS = replace(
-    PLAN_ASSIGNMENTS,
-    columns=(*PLAN_ASSIGNMENTS.columns, Column("attempt_id", "STRING", "attempt")),
-    writer="spark",
-)
 
 
 def policy(**maintenance: Any) -> Policy:
@@ -175,43 +164,24 @@ def test_closed_days_are_compacted_sorted_by_group_and_nothing_else_changes(lake
 
 
 @pytest.mark.extended
-def test_what_was_never_finished_stays_apart_until_it_is_old_and_then_goes(
-    lake: Lake, tmp_path: Path
+@pytest.mark.parametrize("compacts", ["nobody", "maintenance", "somebody else"])
+def test_what_was_never_finished_goes_when_it_is_old_whoever_has_compacted_it(
+    compacts: str, lake: Lake, tmp_path: Path
 ) -> None:
     finished = write_readings(lake, range(3), (COMMITS,), unfinished=(3,))
     limits: dict[str, Any] = {"target_file_mb": 64, "orphan_days": 3}
-    young = maintain(lake, "orphans", "compact", **limits)
-    # Markers are compacted; the table with an unfinished reading waits.
-    assert (young.done, len(young.left)) == ({"compacted": 1}, 1)
+    if compacts == "maintenance":
+        assert maintain(lake, "orphans", "compact", **limits).done == {"compacted": 2}
+    elif compacts == "somebody else":
+        lake.spark.sql(f"OPTIMIZE {lake.sql_name(COMMITS)}").collect()
     assert len(ids_of(lake, COMMITS)) == 4
+    # Of a file of its own the log says when it was written, of others the day of the slot.
+    assert bad_checks(lake, "ORPHANS", **limits) == ([] if compacts == "nobody" else ["commits"])
     old = aged(lake, tmp_path / "old", 4)
     assert bad_checks(old, "ORPHANS", **limits) == ["commits"]
-    assert maintain(old, "orphans", "compact", **limits).done == {"orphans": 1, "compacted": 1}
-    assert (ids_of(old, COMMITS), files_of(old, COMMITS).num_files) == (finished, 1)
+    assert maintain(old, "orphans", **limits).done == {"orphans": 1}
+    assert ids_of(old, COMMITS) == finished
     assert bad_checks(old, "ORPHANS", **limits) == []
-
-
-def test_partitions_that_a_killed_attempt_of_a_development_version_wrote_are_removed_once(lake: Lake) -> None:
-    # Killed and repeated; killed and never repeated; of a version without attempts; named by none, one of
-    # them completed by this version.
-    tried = [("p", None), ("p", "first"), ("p", "second"), ("q", "first"), ("r", None), ("s", None)]
-    tried += [("t", "first"), ("u", "first")]
-    plan = {"group_id": "a", "topic_id": "x", "topic": "t", "partition": 0}
-    rows = [plan | {"plan_id": name, "attempt_id": attempt_id} for name, attempt_id in tried]
-    write(lake, WITH_ATTEMPTS, rows[:5])
-    write(lake, WITH_ATTEMPTS, rows[5:])
-    named = [("p", "second"), ("r", None), ("t", None), ("u", None)]
-    write(lake, PLANS, [plan | {"plan_id": name, "attempt_id": each} for name, each in named])
-    write(lake, PLAN_ASSIGNMENTS, [plan | {"plan_id": "u", "owner_after": "m"}, plan | {"plan_id": "v"}])
-    before = [row for row in rows_of(lake, PLAN_ASSIGNMENTS) if row["plan_id"] == "u"]
-    assert [row["owner_after"] for row in before] == ["m", None]
-    dry = maintain_lake(lake, policy(), datetime.now(UTC), steps=("orphans",), is_dry_run=True)
-    assert dry.done == maintain(lake, "orphans").done == {"orphans": 1}
-    left = sorted(read_rows(lake.paths.local_root, PLAN_ASSIGNMENTS.name), key=itemgetter("plan_id"))
-    assert [row["plan_id"] for row in left] == ["p", "r", "s", "t", "u", "v"]
-    assert [row["owner_after"] for row in left if row["plan_id"] == "u"] == ["m"]
-    assert {row["attempt_id"] for row in left} == {None}
-    assert maintain(lake, "orphans").done == {}
 
 
 @pytest.mark.extended
@@ -226,7 +196,7 @@ def test_cycles_and_maintenance_at_the_same_time_do_not_fail_each_other(lake: La
         try:
             for minute in late:
                 write(mine, COMMITS, [commit(0, 1, snapshot_id=named(minute))])
-                append_once(mine.paths.root, SNAPSHOTS, [HEAD | marker_at(minute)], named(minute))
+                append_once(mine.paths.root, SNAPSHOTS, [HEAD | marker_at(minute)], None)
         except BaseException as error:  # noqa: BLE001 - reported to the test
             errors.append(error)
         finally:
@@ -256,13 +226,19 @@ def test_vacuum_deletes_what_was_replaced_longer_ago_and_nothing_younger(lake: L
         keep_checks(lake.paths.root, "c", [check], NOON + timedelta(minutes=minute))
     assert maintain(lake, "compact", target_file_mb=64).done == {"compacted": 1}
     old = aged(lake, tmp_path / "old", 8)
-    assert maintain(old, "vacuum", vacuum_days=9).done == {"retention": 2, "vacuumed": 2}
+    assert maintain(old, "vacuum", vacuum_days=9).done == {"trimmed": 2, "vacuumed": 2}
     assert (parquet_files(old, AUDITED_SNAPSHOTS), parquet_files(old, TABLE_HEALTH)) == (2, 4)
-    assert maintain(old, "vacuum", vacuum_days=7).done == {"retention": 2, "vacuumed": 2}
+    assert maintain(old, "vacuum", vacuum_days=7).done == {"trimmed": 2, "vacuumed": 2}
     for table in (AUDITED_SNAPSHOTS, TABLE_HEALTH):
         assert parquet_files(old, table) == files_of(old, table).num_files == 1
         assert rows_of(old, table) == rows_of(lake, table)
     assert bad_checks(old, "PROPERTIES") == []
+    # A query that began before reads files that are old, and were replaced since.
+    lake = aged(lake, tmp_path / "replaced", 8)
+    lake.replace_days(AUDITED_SNAPSHOTS, frame(lake.spark, AUDITED_SNAPSHOTS, [row]), "c", [DAY])
+    DirectUpkeep(lake.paths.root, TABLE_HEALTH).rewrite("c", (DAY, DAY), 1, iter)
+    assert maintain(lake, "vacuum", vacuum_days=1).done == {"trimmed": 2, "vacuumed": 2}
+    assert (parquet_files(lake, AUDITED_SNAPSHOTS), parquet_files(lake, TABLE_HEALTH)) == (2, 2)
 
 
 def parquet_files(lake: Lake, table: Table) -> int:

@@ -17,7 +17,7 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import CLUSTER_AND_DAY
 from evenlag.lake.tables.month_partitions import with_month
 from evenlag.lake.writer import append_once
-from spark_jobs.runtime.delta_lake import TABLE_PROPERTIES, allow_short_logs
+from spark_jobs.runtime.delta_lake import TABLE_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -148,7 +148,6 @@ def _append(root: Path | str, table: Table, frame: DataFrame, options: Mapping[s
     path = Path(root) / table.name
     writer = frame.write.format("delta").mode("append").partitionBy(*table.partition_by).options(**options)
     if not (path / "_delta_log").is_dir():
-        allow_short_logs(_session(table))
         writer = writer.options(**TABLE_PROPERTIES)
     writer.save(str(path))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.lake.delta_log import open_log
+from evenlag.lake.delta_log import open_table
 from sandbox.command_in_process import run_in_process
 from tests.truth.counts import add_counts
 from tests.truth.oracle.check_lake import AUDIT_PARTS, PARTS, check_part
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from evenlag.lake.location import LakePaths
+    from evenlag.lake.tables import Table
     from tests.truth.oracle.check_lake import Part
     from tests.truth.recorded_lakes import RecordedLake
 
@@ -30,8 +33,13 @@ FLOOR = {"hints": 100}
 @pytest.fixture(scope="module", autouse=True)
 def opened_once() -> Iterator[None]:
     """Open each table once, for hundreds of commands: nobody writes to a recorded lake."""
+
+    def opened(paths: LakePaths, table: Table) -> Any:
+        with open_table(paths, table) as delta:
+            return nullcontext(delta)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evenlag.lake.reader.open_log", cache(open_log))
+        patch.setattr("evenlag.lake.reader.open_table", cache(opened))
         yield
 
 

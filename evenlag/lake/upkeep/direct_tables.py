@@ -1,4 +1,4 @@
-"""Upkeep of the tables of writer ``direct``: compaction, deletion, VACUUM and properties, without a JVM.
+"""Upkeep of tables without a JVM: compaction and deletion in those of writer ``direct``, VACUUM of all.
 
 None of it makes a writer wait. Of two changes of the same rows, and of a change and an append to any part of
 the table, one is refused and made again.
@@ -6,12 +6,12 @@ the table, one is refused and made again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeError
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
-from evenlag.lake.delta_log import open_log
-from evenlag.lake.location import LakePaths
+from evenlag.lake.delta_log import open_table
+from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables.month_partitions import partition_of
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.tables import Table
+
+
+_VERSION_LENGTH: Final = 20
 
 
 class DirectUpkeep:
@@ -56,24 +60,11 @@ class DirectUpkeep:
         change: Called with the rows, with all columns of the table in the lake; again after a conflict.
             What it returns has the same columns, and rows of these days only.
         """
-        import pyarrow as pa
-        from deltalake import write_deltalake
-
         first, last = days
-        within = f"day >= {_date(first)} AND day <= {_date(last)}"
-        condition = f"{self._part(cluster, partition_of(self.table, first))} AND {within}"
-        filters = [("cluster", "=", cluster), ("day", ">=", first), ("day", "<=", last)]
-
-        def replace() -> None:
-            # Opened before its rows are read: what is added after it is a conflict, also if it was read.
-            delta = self._open()
-            rows = LakeReader(self.paths.root).stream(self.table, filters)
-            changed = pa.RecordBatchReader.from_batches(rows.schema, change(rows))
-            write_deltalake(
-                delta, changed, mode="overwrite", predicate=condition, target_file_size=target_bytes
-            )
-
-        self._retry(replace)
+        condition = f"day >= {_date(first)} AND day <= {_date(last)}"
+        filters: list[Filter] = [("day", ">=", first), ("day", "<=", last)]
+        part = cluster, partition_of(self.table, first)
+        replace_rows(self.paths, self.table, part, condition, filters, change, target_bytes)
 
     def delete_snapshots(self, cluster: str, day: date, except_ids: Sequence[str]) -> None:
         """Delete the rows of all but some snapshots of a (cluster, day)."""
@@ -87,41 +78,93 @@ class DirectUpkeep:
 
         Returns number of deleted rows; 0 if complete files were deleted.
         """
-        where = self._part(cluster, start) + ("" if condition is None else f" AND ({condition})")
-        done = self._retry(lambda: self._open().delete(where))
+        where = _part(self.table, cluster, start) + ("" if condition is None else f" AND ({condition})")
+        done = self._change(lambda delta: delta.delete(where))
         return int(done.get("num_deleted_rows") or 0)
-
-    def vacuum(self, days: int) -> None:
-        """Delete files that no version has needed for some days, write a checkpoint, and trim the log."""
-        with write_errors(self.paths, self.table):
-            delta = self._open()
-            # Not only what the log since its last checkpoint names, as is the default: a file that was
-            # replaced so long ago is named before it.
-            delta.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=True, full=True)
-            delta.create_checkpoint()
-            delta.cleanup_metadata()
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties of the table."""
-        self._retry(lambda: self._open().alter.set_table_properties(dict(properties)))
+        self._change(lambda delta: delta.alter.set_table_properties(dict(properties)))
 
-    def _retry(self, change: Callable[[], Any]) -> Any:
-        """Make a change of the newest version, and again if another commit came first."""
+    def _change(self, change: Callable[[Any], Any]) -> Any:
+        return change_table(self.paths, self.table, change)
 
-        def attempt() -> Any:
-            with write_errors(self.paths, self.table):
-                return change()
 
-        return retry_on_conflict(attempt)
+def change_table(paths: LakePaths, table: Table, change: Callable[[Any], Any]) -> Any:
+    """Make a change of a table's newest version, and again if another commit came first."""
 
-    def _open(self) -> Any:
-        delta = open_log(self.paths, self.table)
+    def attempt() -> Any:
+        with write_errors(paths, table), open_table(paths, table, for_write=True) as delta:
+            if delta is None:
+                raise LakeError(f"table {table.name} of {paths.root} does not exist")
+            return change(delta)
+
+    return retry_on_conflict(attempt)
+
+
+def vacuum_table(paths: LakePaths, table: Table, days: int) -> None:
+    """Delete files of any table that are older than some days and that no version in its log needs."""
+
+    def vacuum(delta: Any) -> None:
+        # Not only what the log since its last checkpoint names, as is the default: a file that was replaced
+        # so long ago is named before it.
+        delta.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=True, full=True)
+
+    change_table(paths, table, vacuum)
+
+
+def trim_log(paths: LakePaths, table: Table) -> None:
+    """Delete what the log of a table, by whatever writer, need not keep: before a checkpoint, and old."""
+    with write_errors(paths, table), open_table(paths, table, for_write=True) as delta:
         if delta is None:
-            raise LakeError(f"table {self.table.name} of {self.paths.root} does not exist")
-        return delta
+            return
+        delta.create_checkpoint()
+        delta.cleanup_metadata()
+        if table.writer == "spark":
+            _remove_checksums(LakeReader(paths.root).filesystem(table))
 
-    def _part(self, cluster: str, start: date) -> str:
-        return f"cluster = {sql_literal(cluster)} AND {self.table.partition_by[1]} = {_date(start)}"
+
+def _remove_checksums(filesystem: Any) -> None:
+    """Remove Spark's checksum files of commits that the log does not have any more: deltalake leaves them."""
+    import pyarrow.fs as pa_fs
+
+    names = [file.base_name for file in filesystem.get_file_info(pa_fs.FileSelector(LOG_FOLDER))]
+    first = min((name for name in names if name[:1].isdecimal() and name.endswith(".json")), default="")
+    for name in names:
+        if name.endswith(".crc") and name.lstrip(".")[:_VERSION_LENGTH] < first[:_VERSION_LENGTH]:
+            filesystem.delete_file(f"{LOG_FOLDER}/{name}")
+
+
+def replace_rows(
+    paths: LakePaths,
+    table: Table,
+    part: tuple[str, date],
+    condition: str,
+    filters: Sequence[Filter],
+    change: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter,
+    target_bytes: int | None = None,
+) -> None:
+    """Write some rows of a partition again, in one commit, as a function changes them.
+
+    condition, filters: The same condition on rows, in DataFusion's SQL and for readers.
+    """
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    within = f"{_part(table, *part)} AND {condition}"
+    own: list[Filter] = [("cluster", "=", part[0]), (table.partition_by[1], "=", part[1])]
+
+    def replace(delta: Any) -> None:
+        # Of the version that was opened: what is added after it is a conflict.
+        rows = LakeReader(paths.root).stream(table, [*own, *filters])
+        changed = pa.RecordBatchReader.from_batches(rows.schema, change(rows))
+        write_deltalake(delta, changed, mode="overwrite", predicate=within, target_file_size=target_bytes)
+
+    change_table(paths, table, replace)
+
+
+def _part(table: Table, cluster: str, start: date) -> str:
+    return f"cluster = {sql_literal(cluster)} AND {table.partition_by[1]} = {_date(start)}"
 
 
 def sql_literal(text: str) -> str:

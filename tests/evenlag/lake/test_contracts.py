@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
+from typing import TYPE_CHECKING
 
 import pytest
 
 from evenlag.errors import SchemaError
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.schema_evolution import (
     check_types,
     missing_columns,
@@ -15,7 +18,12 @@ from evenlag.lake.schema_evolution import (
     type_of_log,
 )
 from evenlag.lake.tables import COMMITS, PLAN_ASSIGNMENTS, TABLES, Column, Table
+from evenlag.lake.writer import append_once
 from tests.support.lakes.older_lake import recorded_contracts
+from tests.support.spark_tables import write_foreign_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("recorded", recorded_contracts().values(), ids=lambda table: table.name)
@@ -67,3 +75,25 @@ def test_types_of_the_log_read_as_spark_prints_them() -> None:
     }
     assert type_of_log(nested) == simple_type("ARRAY<STRUCT<topic: STRING, partitions: ARRAY<INT>>>")
     assert type_of_log({"type": "map", "keyType": "string", "valueType": "long"}) == "map<string,bigint>"
+
+
+@pytest.mark.parametrize(
+    "table", [table for table in TABLES.values() if table.is_by_month], ids=lambda t: t.name
+)
+def test_a_table_without_a_month_is_refused_and_nothing_is_written(tmp_path: Path, table: Table) -> None:
+    write_foreign_table(tmp_path / table.name, [{"cluster": "c", "day": date(2026, 3, 1), "group_id": "g"}])
+    with pytest.raises(SchemaError, match=f"table {table.name} has no column month"):
+        LakeReader(str(tmp_path)).read(table)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SchemaError, match="has no column month"):
+        append_once(
+            str(tmp_path), replace(table, writer="direct"), [{"cluster": "c", "day": date(2026, 3, 1)}], None
+        )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_only_the_tables_that_grow_fastest_are_partitioned_by_day() -> None:
+    by_day = {table.name for table in TABLES.values() if not table.is_by_month}
+    assert by_day == {
+        "offsets", "commits", "members", "lag", "hourly_rates", "forecasts", "speeds", "advice",
+    }  # fmt: skip

@@ -41,7 +41,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     for number in range(3):
         name = f"20260301T120000000Z-0000000{number}"
         row = marker(snapshot_id=name, slot=NOW + timedelta(minutes=number))
-        append_once(str(root), SNAPSHOTS, [HEAD | row], name)
+        append_once(str(root), SNAPSHOTS, [HEAD | row], None)
         lake.append(MEMBERS, frame(spark, MEMBERS, [member(snapshot_id=name)]))
     lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]))
     return root

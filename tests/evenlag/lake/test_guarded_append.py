@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.errors import LakeConflictError
+from evenlag.lake.location import LakePaths
 from evenlag.lake.tables import RUNS
+from evenlag.lake.upkeep.direct_tables import trim_log
 from evenlag.lake.writer import append_guarded, append_once
-from tests.support.lakes.run_rows import expire_ids, run
+from tests.support.lakes.run_rows import run, set_property
 from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
 
 def found(root: Path) -> list[str]:
     return sorted(row["run_id"] for row in read_rows(root, RUNS.name))
-
-
-def by_step(row: Mapping[str, Any]) -> str:
-    return str(row["step"])
 
 
 class First:
@@ -42,20 +40,23 @@ class First:
         return [] if self.row["step"] in known else [self.row]
 
     def append(self) -> bool:
-        return bool(append_guarded(str(self.root), RUNS, self, by_step))
+        return bool(append_guarded(str(self.root), RUNS, self))
 
 
 def first(root: Path, run_id: str, step: str = "observe") -> First:
     return First(root, run_id, step, lambda: None)
 
 
-@pytest.mark.parametrize("state", ["no table", "fresh", "ids expired"])
+@pytest.mark.parametrize("state", ["no table", "fresh", "no log and no ids"])
 def test_who_commits_second_decides_again_by_what_the_first_has_written(state: str, tmp_path: Path) -> None:
     if state != "no table":
         first(tmp_path, "before", step="decide").append()
         assert found(tmp_path) == ["before"]
-    if state == "ids expired":
-        expire_ids(tmp_path)
+    if state == "no log and no ids":
+        for name in ("setTransactionRetentionDuration", "logRetentionDuration"):
+            set_property(tmp_path, f"delta.{name}", "interval 0 seconds")
+        time.sleep(0.01)
+        trim_log(LakePaths(str(tmp_path)), RUNS)
     before = found(tmp_path)
     slow = First(tmp_path, "slow", "observe", lambda: first(tmp_path, "fast").append())
     assert not slow.append()
@@ -67,16 +68,19 @@ def test_who_commits_second_decides_again_by_what_the_first_has_written(state: s
     assert found(tmp_path) == sorted(["fast", "other", *before])
 
 
-def test_writers_with_other_guards_do_not_disturb_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cluster", "num_calls"), [("c", 2), ("d", 1)])
+def test_only_writers_of_the_same_cluster_make_each_other_start_over(
+    cluster: str, num_calls: int, tmp_path: Path
+) -> None:
     first(tmp_path, "before", step="publish").append()
 
-    def others() -> None:
-        first(tmp_path, "decided", step="decide").append()
-        append_once(str(tmp_path), RUNS, [run("elsewhere", cluster="d")], "run/d/1")
+    def other() -> None:
+        append_guarded(str(tmp_path), RUNS, lambda: [run("decided", cluster=cluster, step="decide")])
+        append_once(str(tmp_path), RUNS, [run("elsewhere", cluster=cluster, step="audit")], None)
 
-    slow = First(tmp_path, "slow", "observe", others)
+    slow = First(tmp_path, "slow", "observe", other)
     assert slow.append()
-    assert slow.num_calls == 1
+    assert slow.num_calls == num_calls
     assert found(tmp_path) == ["before", "decided", "elsewhere", "slow"]
 
 
@@ -85,7 +89,7 @@ def test_maintenance_in_between_loses_and_doubles_nothing(work: str, tmp_path: P
     from deltalake import DeltaTable
 
     for number in range(3):
-        append_once(str(tmp_path), RUNS, [run(f"old-{number}", cluster="d")], f"run/d/{number}")
+        append_once(str(tmp_path), RUNS, [run(f"old-{number}", cluster="d")], None)
     first(tmp_path, "before", step="decide").append()
 
     def maintain() -> None:
@@ -130,9 +134,9 @@ def test_a_writer_that_always_comes_second_gives_up(tmp_path: Path, monkeypatch:
 
     def choose() -> list[dict[str, Any]]:
         other = run(f"other-{next(numbers)}")
-        append_guarded(str(tmp_path), RUNS, lambda: [other], by_step)
+        append_guarded(str(tmp_path), RUNS, lambda: [other])
         return [run("never")]
 
     with pytest.raises(LakeConflictError, match=r"table runs of .* cannot be written"):
-        append_guarded(str(tmp_path), RUNS, choose, by_step)
+        append_guarded(str(tmp_path), RUNS, choose)
     assert found(tmp_path) == [f"other-{number}" for number in range(10)]

@@ -96,7 +96,7 @@ def write_runs(root: Path, *, days: int, steps: tuple[str, ...] = ("observe",)) 
                 "cluster": "c", "day": at.date(), "run_id": f"{step}-{number}", "step": step, "slot": at,
                 "started_at": at, "finished_at": at + timedelta(microseconds=number),
             }  # fmt: skip
-            append_once(str(root), RUNS, [row], f"{step}-{number}")
+            append_once(str(root), RUNS, [row], None)
 
 
 def test_one_file_of_many_is_read_and_more_only_as_long_as_nothing_matches(
@@ -146,9 +146,7 @@ def test_clusters_are_known_from_the_log_alone(tmp_path: Path, monkeypatch: pyte
     assert reader.clusters(RUNS) == []
     write_runs(tmp_path, days=2)
     row = {"cluster": "a", "day": date(2026, 3, 1), "run_id": "r", "step": "observe", "slot": MIDNIGHT}
-    append_once(
-        str(tmp_path), RUNS, [row | {"started_at": MIDNIGHT, "finished_at": MIDNIGHT}], "another cluster"
-    )
+    append_once(str(tmp_path), RUNS, [row | {"started_at": MIDNIGHT, "finished_at": MIDNIGHT}], None)
     counts = runs_of(reader, monkeypatch)
     assert (reader.clusters(RUNS), counts) == (["a", "c"], [])
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from evenlag.errors import SchemaError
 from evenlag.lake.arrow_schema import stored_schema
-from evenlag.lake.delta_log import open_log, read_actions
+from evenlag.lake.delta_log import open_table, read_actions
 from evenlag.lake.file_pruning import may_match
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
@@ -219,10 +219,14 @@ def test_a_column_that_old_files_lack_fulfils_no_filter(written: Written) -> Non
         assert written.reader.read(newer, filters=[("note", sign, value)]).num_rows == 0
 
 
+def actions_of(written: Written, table: Table) -> pa.Table:
+    with open_table(written.reader.paths, table) as delta:
+        return read_actions(delta, written.reader.paths, table)
+
+
 def test_files_are_pruned_by_day_and_by_statistics_that_are_there(written_by_spark: Written) -> None:
     written = written_by_spark
-    delta = open_log(written.reader.paths, ODD)
-    actions = read_actions(delta, written.reader.paths, ODD)
+    actions = actions_of(written, ODD)
 
     def files(*filters: tuple[str, str, Any]) -> int:
         kept: pa.Table = may_match(actions, stored_schema(ODD), filters)
@@ -244,8 +248,7 @@ def test_a_day_selects_files_within_a_month(
     """By statistics, of files that Spark or deltalake wrote or compacted, for both readers."""
     own = CLUSTERS[1]
     for written in (months_by_spark, months_directly):
-        delta = open_log(written.reader.paths, ODD_BY_MONTH)
-        actions = read_actions(delta, written.reader.paths, ODD_BY_MONTH)
+        actions = actions_of(written, ODD_BY_MONTH)
         rows = Lake(spark, str(written.root)).read(ODD_BY_MONTH)
 
         def files(cluster: str, day: date) -> tuple[int, int]:

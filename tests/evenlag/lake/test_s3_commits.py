@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evenlag.lake.delta_log import forget_tables, one_look
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import RUNS
-from evenlag.lake.writer import append_once
+from evenlag.lake.writer import DirectWriter, append_guarded, append_once
 from tests.evenlag.lake.test_writer_races import append_and_wake_late
-from tests.support.lakes.run_rows import run
+from tests.support.lakes.run_rows import of_run, run
 from tests.support.races.lake_log import read_rows
+from tests.support.s3.counted import counting_proxy
 from tests.support.s3.lost_answers import losing_proxy
 
 if TYPE_CHECKING:
@@ -32,8 +34,8 @@ def test_each_commit_is_a_put_on_condition_and_one_whose_answer_was_lost_is_foun
         for name, value in environ.items():
             monkeypatch.setenv(name, value)
         for name in ("a", "b"):
-            append_once(root, RUNS, [run(name)], f"run/c/{name}")
-        assert not append_once(root, RUNS, [run("a")], "run/c/a")
+            append_once(root, RUNS, [run(name)], of_run(name))
+        assert not append_once(root, RUNS, [run("a")], of_run("a"))
         append_once(root, RUNS, [run("c")], None)
         # The table's first commit, and one for each row.
         assert len(proxy.lost) == 4
@@ -52,3 +54,41 @@ def test_a_writer_that_wakes_late_adds_nothing_to_what_another_has_written(
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     append_and_wake_late("s3://woken/lake")
+
+
+def test_an_open_table_is_brought_up_to_date_by_one_list_and_within_a_look_by_none(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deltalake import write_deltalake
+
+    root = "s3://opened/lake"
+    s3.make_bucket("opened")
+    with counting_proxy(s3.endpoint) as proxy:
+        for name, value in (s3.environment() | {"AWS_ENDPOINT_URL": proxy.endpoint}).items():
+            monkeypatch.setenv(name, value)
+
+        def read(expected: list[str]) -> dict[str, int]:
+            with proxy.counted() as counts:
+                rows = LakeReader(root).read(RUNS)["run_id"].to_pylist()
+            assert sorted(rows) == sorted(expected)
+            return {operation: count for (operation, _), count in counts.items()}
+
+        for name in "abc":
+            append_once(root, RUNS, [run(name)], of_run(name))
+        # Each data file by one request, once.
+        assert read(["a", "b", "c"])["GET"] == 3
+        assert read(["a", "b", "c"]) == {"LIST": 1, "GET log": 1}
+        with one_look():
+            assert read(["a", "b", "c"]) == {}
+            append_once(root, RUNS, [run("d")], of_run("d"))
+            assert read(["a", "b", "c", "d"]) == {"GET": 1}
+        # What another process commits is seen, at the latest by who writes the same.
+        theirs = DirectWriter(root, RUNS).conform([run("e")])
+        with one_look():
+            write_deltalake(f"{root}/{RUNS.name}", theirs, mode="append")
+            assert read(["a", "b", "c", "d"]) == {}
+        assert read(["a", "b", "c", "d", "e"])["LIST"] == 1
+        with one_look():
+            append_guarded(root, RUNS, lambda: [run("f")])
+            forget_tables()
+            assert not append_once(root, RUNS, [run("f")], of_run("f"))

@@ -41,7 +41,7 @@ def test_versions_write_one_table_in_any_order(lake: Lake) -> None:
         row = AUDITED | {"snapshot_id": name} | more
         Lake(spark, root).append(audited, frame(spark, audited, [row]))
         slot = NOW + timedelta(minutes=number)
-        append_once(root, snapshots, [HEAD | marker(snapshot_id=name, slot=slot, **more)], f"observe/{name}")
+        append_once(root, snapshots, [HEAD | marker(snapshot_id=name, slot=slot, **more)], None)
     rows = {row.snapshot_id: row.note for row in Lake(spark, root).read(newer(AUDITED_SNAPSHOTS)).collect()}
     assert rows == notes
     light = LakeReader(root).read(newer(SNAPSHOTS), columns=["snapshot_id", "note", "parts"]).to_pylist()

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evenlag.errors import LakeError
+from evenlag.lake.delta_log import open_table
+from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
 from evenlag.lake.tables import LAG, RUNS, Column, Table
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep import direct_tables
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep, vacuum_table
 from evenlag.lake.writer import append_once
 from tests.support.lakes.aged import age
 from tests.support.lakes.run_rows import run, run_ids
 from tests.truth.oracle.delta_files import live_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 FIRST = date(2026, 3, 1)
@@ -113,12 +117,13 @@ def test_what_another_writer_does_meanwhile_is_kept_and_nothing_is_doubled(
             is_first = False
             changes.extend(other(tmp_path))
 
-    open_once, stream_once = DirectUpkeep._open, LakeReader.stream
+    stream_once = LakeReader.stream
 
-    def open_and_act(self: DirectUpkeep) -> Any:
-        found = open_once(self)
-        act()
-        return found
+    @contextmanager
+    def open_and_act(*arguments: Any, **more: Any) -> Iterator[Any]:
+        with open_table(*arguments, **more) as found:
+            act()
+            yield found
 
     def act_on_stream(self: LakeReader, *arguments: Any) -> Any:
         rows = stream_once(self, *arguments)
@@ -126,7 +131,7 @@ def test_what_another_writer_does_meanwhile_is_kept_and_nothing_is_doubled(
         return rows
 
     if place == "opened":
-        monkeypatch.setattr(DirectUpkeep, "_open", open_and_act)
+        monkeypatch.setattr(direct_tables, "open_table", open_and_act)
     else:
         monkeypatch.setattr(LakeReader, "stream", act_on_stream)
     compact(tmp_path)
@@ -180,13 +185,13 @@ def test_vacuum_deletes_what_was_replaced_and_what_a_killed_writer_left_also_bef
     (folder / "month=2026-03-01" / "part-killed.parquet").write_bytes(b"half a file")
     compact(root)
     replaced = files()
-    DirectUpkeep(str(root), RUNS).vacuum(7)
+    vacuum_table(LakePaths(str(root)), RUNS, 7)
     assert files() == replaced
     age(root, 8)
     # As many commits as write a checkpoint, which does not name the replaced files any more.
     write(*range(4, 4 + COMMITS_PER_CHECKPOINT))
     young = files() - replaced
-    DirectUpkeep(str(root), RUNS).vacuum(7)
+    vacuum_table(LakePaths(str(root)), RUNS, 7)
     live = {file.path.name for file in live_files(root / RUNS.name)}
     assert files() == live
     assert len(live & replaced) == 1
@@ -198,5 +203,5 @@ def test_a_table_of_spark_and_one_that_is_not_there_are_refused(tmp_path: Path) 
     with pytest.raises(LakeError, match="table lag is written by Spark only"):
         DirectUpkeep(str(tmp_path), LAG)
     with pytest.raises(LakeError, match=r"table runs of .* does not exist"):
-        DirectUpkeep(str(tmp_path), RUNS).vacuum(7)
+        vacuum_table(LakePaths(str(tmp_path)), RUNS, 7)
     assert list(tmp_path.iterdir()) == []

@@ -6,22 +6,24 @@ import shutil
 import time
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 
 from evenlag.errors import LakeError, SchemaError
 from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
-from evenlag.lake.table_properties import wanted_properties
+from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT, wanted_properties
 from evenlag.lake.tables import GATE_RESULTS, LAG, RUNS, SNAPSHOTS
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
-from evenlag.lake.writer import append_once
+from evenlag.lake.upkeep.direct_tables import DirectUpkeep, trim_log
+from evenlag.lake.writer import append_guarded, append_once
 from evenlag.monitoring.lake_health import check_lake, check_table
 from evenlag.policy.settings import MaintenanceSettings
 from spark_jobs.runtime.delta_lake import Lake
-from tests.support.lakes.run_rows import NOW, OLD, TODAY, actions, expire_ids, run, run_ids, set_property
+from tests.support.lakes.run_rows import NOW, OLD, TODAY, actions, of_run, run, run_ids, set_property
 from tests.support.lakes.snapshots import frame
 from tests.support.spark_tables import write_foreign_table, write_rows
 from tests.truth.oracle.delta_files import read_rows
@@ -35,20 +37,13 @@ if TYPE_CHECKING:
 # A repeat ---------------------------------------------------------------------------------------------------
 
 
-def test_an_id_belongs_to_one_table(tmp_path: Path) -> None:
-    verdict = {"cluster": "c", "day": TODAY, "plan_id": "p", "gate": "gain", "passed": True}
-    assert append_once(str(tmp_path), RUNS, [run("r")], "decide/c/1")
-    assert append_once(str(tmp_path), GATE_RESULTS, [verdict], "decide/c/1")
-    assert LakeReader(str(tmp_path)).read(GATE_RESULTS)["gate"].to_pylist() == ["gain"]
-
-
 def test_arrow_rows_are_written_as_they_are(tmp_path: Path) -> None:
     import pyarrow as pa
 
     rows = pa.Table.from_pylist([run("a"), run("b", summary='{"a": 1}')], schema=arrow_schema(RUNS))
-    assert append_once(str(tmp_path), RUNS, rows, "run/c/1")
+    assert append_once(str(tmp_path), RUNS, rows, of_run("a"))
     assert LakeReader(str(tmp_path)).read(RUNS).sort_by("run_id").equals(rows)
-    assert not append_once(str(tmp_path), RUNS, rows.slice(0, 0), "run/c/2")
+    assert not append_once(str(tmp_path), RUNS, rows.slice(0, 0), of_run("d"))
     assert len(actions(tmp_path)) == 2, "nothing to write is no commit"
 
 
@@ -58,79 +53,31 @@ def test_writes_without_an_id_are_all_written(tmp_path: Path) -> None:
     assert run_ids(tmp_path) == ["r", "r"]
 
 
-# After the expiry of the ids --------------------------------------------------------------------------------
-
-
-def test_after_its_id_has_expired_the_key_of_each_row_decides(tmp_path: Path) -> None:
-    from deltalake import DeltaTable
-
+def test_what_the_table_has_decides_and_not_when_or_with_what_else_it_was_written(tmp_path: Path) -> None:
     root = str(tmp_path)
-    written = [run("a", OLD), run("b", OLD)]
-    assert append_once(root, RUNS, written, "run/c/1")
-    # The same key in another partition is another row.
-    assert append_once(root, RUNS, [run("c", OLD, cluster="other"), run("d", TODAY)], "run/c/2")
-    expire_ids(tmp_path)
-    assert DeltaTable(str(tmp_path / RUNS.name)).transaction_version("run/c/1/runs") is None
-    assert not append_once(root, RUNS, written, "run/c/1")
-    assert append_once(root, RUNS, [run("b", OLD, summary="repeated"), run("c", OLD)], "run/c/1")
-    assert run_ids(tmp_path) == ["a", "b", "c", "c", "d"]
-    rows = LakeReader(root).read(RUNS).to_pylist()
-    assert [row["summary"] for row in rows] == [None] * 5, "the first write of a row is kept"
-
-
-def test_a_key_of_several_columns_is_compared_as_a_whole(tmp_path: Path) -> None:
-    head = {"cluster": "c", "day": OLD, "snapshot_id": "s", "group_id": "g", "message": "m"}
-
-    def verdict(plan_id: str, gate: str) -> dict[str, Any]:
-        return head | {"plan_id": plan_id, "gate": gate, "passed": True}
-
-    root = str(tmp_path)
-    append_once(root, GATE_RESULTS, [verdict("p", "gain"), verdict("q", "cooldown")], "validate/c/1")
-    short = {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
-    DirectUpkeep(root, GATE_RESULTS).set_properties(short)
-    time.sleep(0.01)
-    again = [verdict("p", "gain"), verdict("p", "cooldown"), verdict("q", "gain")]
-    assert append_once(root, GATE_RESULTS, again, "validate/c/1")
-    rows = LakeReader(root).read(GATE_RESULTS).to_pylist()
-    assert sorted((row["plan_id"], row["gate"]) for row in rows) == [
-        ("p", "cooldown"),
-        ("p", "gain"),
-        ("q", "cooldown"),
-        ("q", "gain"),
-    ]
-
-
-def test_expired_ids_are_not_in_checkpoints(tmp_path: Path) -> None:
-    """Ids end with delta.setTransactionRetentionDuration: else each log would keep all of them."""
-    for number in range(3):
-        append_once(str(tmp_path), RUNS, [run(str(number))], f"run/c/{number}")
-    assert checkpoint_ids(tmp_path) == [f"run/c/{number}/runs" for number in range(3)]
-    expire_ids(tmp_path)
-    assert checkpoint_ids(tmp_path) == []
-    set_property(tmp_path, "delta.setTransactionRetentionDuration", "interval 7 days")
-    append_once(str(tmp_path), RUNS, [run("3")], "run/c/3")
-    assert "run/c/3/runs" in checkpoint_ids(tmp_path)
-
-
-def checkpoint_ids(root: Path) -> list[str]:
-    """Write a checkpoint of ``runs``, and return the transaction ids in it."""
-    import pyarrow.parquet as pq
-    from deltalake import DeltaTable
-
-    DeltaTable(str(root / RUNS.name)).create_checkpoint()
-    (newest,) = sorted((root / RUNS.name / "_delta_log").glob("*.checkpoint.parquet"))[-1:]
-    return sorted(row["appId"] for row in pq.read_table(newest)["txn"].to_pylist() if row is not None)
-
-
-def test_maintenance_removes_the_log_before_its_checkpoint_and_keeps_ids(tmp_path: Path) -> None:
-    for number in range(3):
-        append_once(str(tmp_path), RUNS, [run(str(number))], f"run/c/{number}")
+    assert append_once(root, RUNS, [run("a", OLD), run("b", OLD)], of_run("b"))
+    assert append_once(root, RUNS, [run("c", OLD, cluster="other")], None)
     set_property(tmp_path, "delta.logRetentionDuration", "interval 0 seconds")
+    set_property(tmp_path, "delta.setTransactionRetentionDuration", "interval 0 seconds")
     time.sleep(0.01)
-    DirectUpkeep(str(tmp_path), RUNS).vacuum(7)
+    trim_log(LakePaths(root), RUNS)
     assert len(actions(tmp_path)) == 1
-    assert run_ids(tmp_path) == ["0", "1", "2"]
-    assert not append_once(str(tmp_path), RUNS, [run("1")], "run/c/1")
+    for name in ("a", "b"):
+        assert not append_once(root, RUNS, [run(name, summary="repeated"), run("d")], of_run(name))
+    # Of another cluster it is another row.
+    assert append_once(root, RUNS, [run("c", OLD)], of_run("c"))
+    assert run_ids(tmp_path) == ["a", "b", "c", "c"]
+
+
+def test_the_log_has_one_id_for_each_cluster(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    for number in range(COMMITS_PER_CHECKPOINT):
+        cluster = "cd"[number % 2]
+        append_guarded(str(tmp_path), RUNS, partial(list, [run(str(number), cluster=cluster)]))
+    (newest,) = (tmp_path / RUNS.name / "_delta_log").glob("*.checkpoint.parquet")
+    ids = [row["appId"] for row in pq.read_table(newest)["txn"].to_pylist() if row is not None]
+    assert sorted(ids) == ["runs/c", "runs/d"]
 
 
 def test_maintenance_deletes_the_snapshots_of_one_day_of_one_cluster(tmp_path: Path) -> None:
@@ -159,7 +106,7 @@ def test_a_name_with_an_end_of_a_line_in_it_harms_no_log(end: str, tmp_path: Pat
     names = [f"a{end}b", f"{end}", f"z{end}"]
     for number, name in enumerate(names):
         row = head | {"group_id": name, "gate": str(number)}
-        assert append_once(str(tmp_path), GATE_RESULTS, [row], f"validate/c/{number}")
+        assert append_once(str(tmp_path), GATE_RESULTS, [row], None)
         found = LakeReader(str(tmp_path)).read(GATE_RESULTS, filters=[("group_id", "=", name)]).to_pylist()
         assert [(row["gate"], row["message"]) for row in found] == [(str(number), end)]
     assert sorted(row["group_id"] for row in read_rows(tmp_path, GATE_RESULTS.name)) == sorted(names)
@@ -179,7 +126,7 @@ def test_a_table_with_a_column_of_another_type_is_refused(tmp_path: Path) -> Non
     write_foreign_table(tmp_path / RUNS.name, [row], RUNS.partition_by)
     before = actions(tmp_path)
     with pytest.raises(SchemaError, match="runs: column slot is string in the lake and timestamp"):
-        append_once(str(tmp_path), RUNS, [run("s")], "run/c/1")
+        append_once(str(tmp_path), RUNS, [run("s")], of_run("s"))
     assert actions(tmp_path) == before
 
 
@@ -189,15 +136,15 @@ def test_rows_with_a_column_that_the_contract_lacks_are_refused(tmp_path: Path) 
     row = run("r", sumary="{}")
     for rows in ([run("q"), row], pa.Table.from_pylist([row])):
         with pytest.raises(SchemaError, match=r"table runs: rows have columns .*: sumary"):
-            append_once(str(tmp_path), RUNS, rows, "run/c/1")
+            append_once(str(tmp_path), RUNS, rows, None)
     assert not (tmp_path / RUNS.name).exists()
 
 
 def test_data_without_a_log_is_not_written_over(tmp_path: Path) -> None:
-    append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
+    append_once(str(tmp_path), RUNS, [run("r")], None)
     shutil.rmtree(tmp_path / RUNS.name / "_delta_log")
     with pytest.raises(LakeError, match="is gone"):
-        append_once(str(tmp_path), RUNS, [run("s")], "run/c/2")
+        append_once(str(tmp_path), RUNS, [run("s")], of_run("s"))
     assert not (tmp_path / RUNS.name / "_delta_log").exists()
 
 
@@ -210,14 +157,14 @@ def test_spark_and_deltalake_read_each_other_s_tables(spark: SparkSession, tmp_p
     verdicts = [head | {"gate": "gain", "passed": True}, head | {"gate": "cooldown", "passed": False}]
     # An older evenlag made the table; this one adds a column.
     older = replace(GATE_RESULTS, columns=tuple(c for c in GATE_RESULTS.columns if c.name != "observed"))
-    append_once(root, older, verdicts[:1], "validate/c/1")
-    append_once(root, GATE_RESULTS, [verdicts[1] | {"observed": "300"}], "validate/c/2")
+    append_once(root, older, verdicts[:1], None)
+    append_once(root, GATE_RESULTS, [verdicts[1] | {"observed": "300"}], None)
     for number in range(3):
-        append_once(root, RUNS, [run(str(number), summary="{}")], f"run/c/{number}")
+        append_once(root, RUNS, [run(str(number), summary="{}")], None)
     # A checkpoint of deltalake, without the log before it.
     set_property(tmp_path, "delta.logRetentionDuration", "interval 0 seconds")
     time.sleep(0.01)
-    DirectUpkeep(root, RUNS).vacuum(7)
+    trim_log(LakePaths(root), RUNS)
     assert len(actions(tmp_path)) == 1
     rows = lake.read(RUNS).orderBy("run_id").collect()
     assert [(row.run_id, row.day, row.slot.timestamp(), row.summary) for row in rows] == [
@@ -250,7 +197,7 @@ def test_a_table_that_spark_wrote_in_an_earlier_version_is_continued(
     for number in range(2):
         Lake(spark, root).append(before, frame(spark, before, [run(f"spark {number}")]))
     for _ in range(2):
-        append_once(root, RUNS, [run("deltalake")], "run/c/1")
+        append_once(root, RUNS, [run("deltalake")], of_run("deltalake"))
     expected = ["deltalake", "spark 0", "spark 1"]
     assert run_ids(tmp_path) == expected
     assert sorted(row.run_id for row in Lake(spark, root).read(RUNS).collect()) == expected
@@ -260,7 +207,7 @@ def test_a_table_that_spark_wrote_in_an_earlier_version_is_continued(
         if check.table_name == RUNS.name
     }
     assert all(check.is_ok for check in checks.values())
-    DirectUpkeep(root, RUNS).set_properties(wanted_properties(7))
+    DirectUpkeep(root, RUNS).set_properties(wanted_properties())
     files = read_table_files(LakeReader(root), RUNS)
     assert files is not None
     policy = MaintenanceSettings(vacuum_days=7)

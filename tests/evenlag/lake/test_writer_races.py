@@ -17,7 +17,7 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import RUNS
 from evenlag.lake.writer import DirectWriter, append_once
-from tests.support.lakes.run_rows import OLD, TODAY, actions, expire_ids, run, run_ids
+from tests.support.lakes.run_rows import actions, of_run, run, run_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from evenlag.lake.file_pruning import Filter
 
 NUM_RACES = 25
 NUM_WRITERS = 3
@@ -33,21 +34,26 @@ NUM_WRITERS = 3
 SPAWN = multiprocessing.get_context("spawn")
 
 
-def append_in_child(root: str, run_id: str, app_id: str, answers: Any) -> None:
+def of_step(step: str) -> list[Filter]:
+    """Return filters that select the runs of a step."""
+    return [("cluster", "=", "c"), ("step", "=", step)]
+
+
+def append_in_child(root: str, run_id: str, answers: Any) -> None:
     """Append a run, as the main function of a process."""
-    answers.put(append_once(root, RUNS, [run(run_id)], app_id))
+    answers.put(append_once(root, RUNS, [run(run_id)], of_step("observe")))
 
 
 def test_a_repeat_is_skipped_also_from_another_process(tmp_path: Path) -> None:
     root = str(tmp_path)
-    assert append_once(root, RUNS, [run("first")], "run/c/1")
-    assert not append_once(root, RUNS, [run("repeat")], "run/c/1")
+    assert append_once(root, RUNS, [run("first")], of_step("observe"))
+    assert not append_once(root, RUNS, [run("repeat")], of_step("observe"))
     answers = SPAWN.SimpleQueue()
-    child = SPAWN.Process(target=append_in_child, args=(root, "from a child", "run/c/1", answers))
+    child = SPAWN.Process(target=append_in_child, args=(root, "from a child", answers))
     child.start()
     child.join()
     assert (child.exitcode, answers.get()) == (0, False)
-    assert append_once(root, RUNS, [run("second")], "run/c/2")
+    assert append_once(root, RUNS, [run("second", step="decide")], of_step("decide"))
     assert run_ids(tmp_path) == ["first", "second"]
     # Nothing changes the table but its creation: a change of metadata conflicts with each other writer.
     assert actions(tmp_path)[1:] == [["commitInfo", "add", "txn"]] * 2
@@ -59,9 +65,10 @@ def test_a_repeat_is_skipped_also_from_another_process(tmp_path: Path) -> None:
 def race(roots: list[str], number: int, start: Barrier, answers: Any) -> None:
     """Write into each lake at the same time as the other writers: its first row, then a second one."""
     for root in roots:
-        for app_id in ("created", "there"):
+        for step in ("created", "there"):
             start.wait()
-            answers.put((root, app_id, append_once(root, RUNS, [run(f"{app_id} by {number}")], app_id)))
+            row = run(f"{step} by {number}", step=step)
+            answers.put((root, step, append_once(root, RUNS, [row], of_step(step))))
 
 
 def test_of_three_writers_with_one_id_one_wins(tmp_path: Path) -> None:
@@ -76,8 +83,8 @@ def test_of_three_writers_with_one_id_one_wins(tmp_path: Path) -> None:
     for writer in writers:
         writer.join()
     for root in roots:
-        for app_id in ("created", "there"):
-            assert sorted(won for where, what, won in shown if (where, what) == (root, app_id)) == [
+        for step in ("created", "there"):
+            assert sorted(won for where, what, won in shown if (where, what) == (root, step)) == [
                 False,
                 False,
                 True,
@@ -112,29 +119,22 @@ def append_and_wake_late(root: str) -> None:
 
     def fast() -> None:
         written.append(
-            DirectWriter(root, RUNS).append_parts(TODAY, lambda: [part("a"), part("b", "c")], "plan")
+            DirectWriter(root, RUNS).append_parts(
+                lambda: [part("a"), part("b", "c")], "c", of_step("observe")
+            )
         )
 
     written: list[bool] = []
     # The first write of a table is another one: its creation is a commit of its own.
-    append_once(root, RUNS, [run("before")], "before")
+    append_once(root, RUNS, [run("before", step="decide")], None)
     for _ in range(2):
-        assert not DirectWriter(root, RUNS).append_parts(TODAY, read, "plan")
+        assert not DirectWriter(root, RUNS).append_parts(read, "c", of_step("observe"))
     assert written == [True]
     assert sorted(LakeReader(root).read(RUNS)["run_id"].to_pylist()) == ["a", "b", "before", "c"]
 
 
 def test_a_writer_that_wakes_late_adds_nothing_to_what_another_has_written(tmp_path: Path) -> None:
     append_and_wake_late(str(tmp_path))
-
-
-def test_parts_of_an_old_day_add_what_is_missing(tmp_path: Path) -> None:
-    root = str(tmp_path)
-    append_once(root, RUNS, [run("a", OLD)], "plan")
-    expire_ids(tmp_path)
-    parts = [arrow_rows([run(name, OLD)]) for name in ("a", "b")]
-    assert DirectWriter(root, RUNS).append_parts(OLD, lambda: parts, "plan")
-    assert run_ids(tmp_path) == ["a", "b"]
 
 
 def test_a_writer_that_finds_the_table_just_created_by_another_uses_it(
@@ -150,15 +150,15 @@ def test_a_writer_that_finds_the_table_just_created_by_another_uses_it(
         write(*args, mode=mode, **options)
 
     monkeypatch.setattr("deltalake.write_deltalake", create_too_late)
-    assert append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
+    assert append_once(str(tmp_path), RUNS, [run("r")], of_run("r"))
     assert run_ids(tmp_path) == ["r"]
     assert [names for names in actions(tmp_path) if "metaData" in names] == actions(tmp_path)[:1]
 
 
 @pytest.mark.parametrize("failing", ["error", "append"], ids=["creation", "append"])
-@pytest.mark.parametrize("app_id", ["run/c/1", None])
+@pytest.mark.parametrize("written", [of_run("r"), None], ids=["once", "plain"])
 def test_an_attempt_that_committed_but_reported_a_conflict_is_not_repeated(
-    app_id: str | None, failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    written: list[Filter] | None, failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deltalake: Any = import_module("deltalake")
     from deltalake.exceptions import CommitFailedError
@@ -171,7 +171,7 @@ def test_an_attempt_that_committed_but_reported_a_conflict_is_not_repeated(
             raise errors.pop()
 
     monkeypatch.setattr("deltalake.write_deltalake", write_and_fail_once)
-    append_once(str(tmp_path), RUNS, [run("r")], app_id)
+    append_once(str(tmp_path), RUNS, [run("r")], written)
     assert errors == []
     assert run_ids(tmp_path) == ["r"]
 
@@ -189,7 +189,7 @@ def test_a_writer_that_always_conflicts_gives_up(tmp_path: Path, monkeypatch: py
     with pytest.raises(
         LakeConflictError, match=r"table runs of .* cannot be written: another writer: was fas"
     ):
-        append_once(str(tmp_path), RUNS, [run("r")], "run/c/1")
+        append_once(str(tmp_path), RUNS, [run("r")], of_run("r"))
     assert len(pauses) == 9
     assert 4.5 < sum(pauses) < 14
     assert run_ids(tmp_path) == []
@@ -211,7 +211,7 @@ def killed_before_the_commit(root: str) -> None:
     deltalake.write_deltalake = lambda *args, mode, **options: (
         die() if mode == "append" else write(*args, mode=mode, **options)
     )
-    append_once(root, RUNS, [run("killed")], "run/c/1")
+    append_once(root, RUNS, [run("killed")], of_step("observe"))
 
 
 def killed_after_the_commit(root: str) -> None:
@@ -226,7 +226,7 @@ def killed_after_the_commit(root: str) -> None:
             die()
 
     deltalake.write_deltalake = write_and_die
-    append_once(root, RUNS, [run("killed")], "run/c/1")
+    append_once(root, RUNS, [run("killed")], of_step("observe"))
 
 
 @pytest.mark.parametrize(
@@ -241,6 +241,5 @@ def test_the_repeat_of_a_killed_writer_adds_what_is_missing(
     assert child.exitcode == -signal.SIGKILL
     # A created table without rows is read as an empty one.
     assert run_ids(tmp_path) == [row for row in rows if row == "killed"]
-    # Its id decides.
-    assert append_once(str(tmp_path), RUNS, [run("repeat")], "run/c/1") == (rows == ["repeat"])
+    assert append_once(str(tmp_path), RUNS, [run("repeat")], of_step("observe")) == (rows == ["repeat"])
     assert run_ids(tmp_path) == rows

@@ -9,7 +9,7 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, PLANS
 from evenlag.planning.decision_record import read_decision, read_recorded_heads, record_decision
-from tests.support.lakes.snapshots import DAY, HEAD, SNAPSHOT, append_rows, arrow
+from tests.support.lakes.snapshots import DAY, HEAD, append_rows, arrow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,17 +28,17 @@ def test_the_decision_that_is_written_first_stays(tmp_path: Path) -> None:
     root, reader = str(tmp_path), LakeReader(str(tmp_path))
     assert read_decision(reader, OF_SNAPSHOT) is None
     failed = decision("a", "odd", decision="FAILED", reason="no members", plan_id=None)
-    assert record_decision(root, "c", SNAPSHOT, arrow(DECISIONS, [decision("a"), failed]))
-    assert not record_decision(root, "c", SNAPSHOT, arrow(DECISIONS, [decision("b"), decision("b", "h")]))
+    assert record_decision(root, OF_SNAPSHOT, arrow(DECISIONS, [decision("a"), failed]))
+    assert not record_decision(root, OF_SNAPSHOT, arrow(DECISIONS, [decision("b"), decision("b", "h")]))
     # Nothing to decide is no decision.
-    assert record_decision(root, "c", SNAPSHOT, arrow(DECISIONS, []))
+    assert record_decision(root, OF_SNAPSHOT, arrow(DECISIONS, []))
     record = read_decision(reader, OF_SNAPSHOT)
     assert record is not None
     assert (record.policy_hash, record.run_id, record.modes) == ("a", "by-a", {"a-g": "auto"})
     assert record.failures == {"odd": "no members"}
     assert str(record) == "run by-a under policy a"
-    other = arrow(DECISIONS, [decision("b", snapshot_id="other")])
-    assert record_decision(root, "c", "other", other)
+    of_other: list[Filter] = [*OF_SNAPSHOT[:-1], ("snapshot_id", "=", "other")]
+    assert record_decision(root, of_other, arrow(DECISIONS, [decision("b", snapshot_id="other")]))
 
 
 @pytest.mark.parametrize(("planned", "kept"), [("b", "b"), (None, "a")])

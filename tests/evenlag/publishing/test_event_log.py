@@ -47,7 +47,7 @@ def test_an_event_is_recorded_once_and_others_beside_it(tmp_path: Path) -> None:
 def test_what_a_later_snapshot_has_settled_is_not_recorded_again(tmp_path: Path) -> None:
     """An outcome has the day of the snapshot that settled the plan, which may be the next one."""
     settled = EVENT | {"day": NOON.date() + timedelta(days=1), "actor": "observer"}
-    assert append_once(str(tmp_path), PLAN_EVENTS, [settled], "outcomes/c/1")
+    assert append_once(str(tmp_path), PLAN_EVENTS, [settled], None)
     assert append_plan_events(str(tmp_path), [EVENT]) == 0
     # Of another cluster, it is another plan.
     assert append_plan_events(str(tmp_path), [EVENT | {"cluster": "d"}]) == 1

@@ -10,7 +10,6 @@ import pytest
 
 from evenlag.errors import LakeError
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.snapshot_ids import slot_ms
 from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column
 from evenlag.lake.writer import append_once
@@ -38,7 +37,7 @@ def test_of_two_markers_for_a_slot_the_first_wins(lake: Lake) -> None:
             root,
             SNAPSHOTS,
             [HEAD | marker(snapshot_id=name, slot=slot)],
-            f"observe/c/{slot_ms(slot)}",
+            [("cluster", "=", "c"), ("slot", "=", slot)],
         )
         for name, slot in attempts
     ]
@@ -115,4 +114,4 @@ def test_a_lake_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     row = {"cluster": "c", "day": DAY, "run_id": "r", "step": "observe", "slot": datetime.now(UTC)}
     times = {"started_at": datetime.now(UTC), "finished_at": datetime.now(UTC)}
     with pytest.raises(LakeError, match="a-file cannot be written"):
-        append_once(str(file), RUNS, [row | times | {"snapshot_id": SNAPSHOT}], "x")
+        append_once(str(file), RUNS, [row | times | {"snapshot_id": SNAPSHOT}], None)

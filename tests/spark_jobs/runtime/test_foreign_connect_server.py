@@ -85,7 +85,7 @@ with open_session("test") as spark:
     lake, readings = Lake(spark, {str(tmp_path / "lake")!r}), make_readings(7)
     lake.append(MEMBERS, frame(spark, MEMBERS, [row for one in readings for row in one.members]))
     lake.append(OFFSETS, frame(spark, OFFSETS, [row for one in readings for row in one.offsets]))
-    append_once(lake.paths.root, SNAPSHOTS, [one.marker for one in readings], "markers")
+    append_once(lake.paths.root, SNAPSHOTS, [one.marker for one in readings], None)
 """
     script = tmp_path / "scripts" / "write_history.py"
     script.parent.mkdir()

@@ -28,7 +28,7 @@ def copy_aged(lake: Path, folder: Path, days: int) -> Path:
     return folder
 
 
-def age(lake: Path, days: int) -> None:
+def age(lake: Path, days: float) -> None:
     """Make every write to a lake so many days older: in logs and checkpoints, and by the files' own times."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -46,10 +46,12 @@ def age(lake: Path, days: int) -> None:
         os.utime(path, (seconds, seconds))
 
 
-def _older(value: Any, days: int) -> Any:
+def _older(value: Any, days: float) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        key: part - days * _MS_PER_DAY if key in _MOMENTS and isinstance(part, int) else _older(part, days)
+        key: part - round(days * _MS_PER_DAY)
+        if key in _MOMENTS and isinstance(part, int)
+        else _older(part, days)
         for key, part in value.items()
     }

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.table_properties import TRANSACTION_DAYS
 from evenlag.lake.tables import RUNS
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from evenlag.lake.file_pruning import Filter
+
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TODAY: Final = datetime.now(UTC).date()
-# Ids of this day's writes may have expired.
-OLD: Final = TODAY - timedelta(days=TRANSACTION_DAYS)
+# No log is that old.
+OLD: Final = TODAY - timedelta(days=3)
 
 
 def run(run_id: str, day: date = TODAY, **more: Any) -> dict[str, Any]:
     """Return a row of ``runs``."""
     times = dict.fromkeys(("slot", "started_at", "finished_at"), NOW)
     return {"cluster": "c", "day": day, "run_id": run_id, "step": "observe", **times, **more}
+
+
+def of_run(run_id: str) -> list[Filter]:
+    """Return filters that select a run."""
+    return [("cluster", "=", "c"), ("run_id", "=", run_id)]
 
 
 def run_ids(root: Path) -> list[str]:
@@ -44,9 +49,3 @@ def actions(root: Path) -> list[list[str]]:
 def set_property(root: Path, name: str, value: str) -> None:
     """Set a property of ``runs``."""
     DirectUpkeep(str(root), RUNS).set_properties({name: value})
-
-
-def expire_ids(root: Path) -> None:
-    """Let all transaction ids of ``runs`` expire."""
-    set_property(root, "delta.setTransactionRetentionDuration", "interval 0 seconds")
-    time.sleep(0.01)

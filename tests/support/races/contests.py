@@ -13,11 +13,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.snapshot_ids import slot_ms
 from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import APPROVAL_REQUESTS, DECISIONS, GATE_RESULTS, PLAN_EVENTS, PLANS, SNAPSHOTS
 from evenlag.lake.writer import append_once
-from evenlag.planning.decision_record import once, read_decision, record_decision
+from evenlag.planning.decision_record import read_decision, record_decision
 from evenlag.policy.loader import parse_policy
 from evenlag.publishing import approvals
 from evenlag.publishing.answers.actors import TIME_LIMIT_ACTOR, Actor
@@ -102,7 +101,8 @@ class Marker(Contest):
     def act(self, race: int, writer: int) -> str:
         slot = self.start + timedelta(minutes=race)
         row = marker(slot=slot, cluster=CLUSTER, day=slot.date(), snapshot_id=f"{race}-{writer}")
-        append_once(self.root, SNAPSHOTS, [row], f"observe/{CLUSTER}/{slot_ms(slot)}")
+        of_slot = [("cluster", "=", CLUSTER), ("slot", "=", slot)]
+        append_once(self.root, SNAPSHOTS, [row], of_slot)
         found = find_marker(self.reader, CLUSTER, slot)
         return "" if found is None else str(found["snapshot_id"])
 
@@ -192,18 +192,17 @@ class Decision(Contest):
                     "mode": "auto", "decision": "PROPOSED", "run_id": policy}
             for n in range(_GROUPS)
         ]  # fmt: skip
-        snapshot_id = head["snapshot_id"]
-        won = record_decision(self.root, CLUSTER, snapshot_id, arrow(DECISIONS, rows))
         of_snapshot = [
             ("cluster", "=", CLUSTER),
             ("day", "=", head["day"]),
-            ("snapshot_id", "=", snapshot_id),
+            ("snapshot_id", "=", head["snapshot_id"]),
         ]
+        won = record_decision(self.root, of_snapshot, arrow(DECISIONS, rows))
         record = read_decision(self.reader, of_snapshot)
         assert record is not None
         plans = [head | {"group_id": plan.rpartition("-")[2], "plan_id": plan} for plan in record.modes]
         events = [self.event(plan, "PROPOSED", "planner") for plan in plans]
-        append_plan_events(self.root, events, once("proposed", CLUSTER, snapshot_id))
+        append_plan_events(self.root, events, [*of_snapshot, ("event", "=", "PROPOSED")])
         return won, record.policy_hash
 
     def check(self, race: int, answers: list[tuple[bool, str]], rows: Rows) -> None:

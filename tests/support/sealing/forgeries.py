@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.lake import reader as reader_module
 from evenlag.lake.arrow_schema import stored_schema
-from evenlag.lake.delta_log import open_log
+from evenlag.lake.delta_log import open_table
 from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLAN_EVENTS, PLANS, SNAPSHOTS
 from tests.support.sealing.judged import changed
 from tests.support.sealing.sealed_lake import TABLES
@@ -251,10 +251,10 @@ class Reads:
             self.count[table] += 1
             for act in self.before.pop((table, self.count[table]), ()):
                 act()
-            return open_log(paths, table)
+            return open_table(paths, table)
 
         with patch.context() as inner:
-            inner.setattr(reader_module, "open_log", opened)
+            inner.setattr(reader_module, "open_table", opened)
             yield
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import Channel, RequestState
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import keep_policy
-from evenlag.lake.snapshot_ids import slot_ms
 from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import (
     APPROVAL_REQUESTS,
@@ -81,7 +80,7 @@ def observe(spark: SparkSession, root: Path, groups: Iterable[str]) -> None:
             read.keep(table, arrow(table, found))
     loaded = policy(root)
     compute_lag(read, loaded.policy)
-    append_once(str(root), SNAPSHOTS, [ended], f"observe/c/{slot_ms(NOW)}")
+    append_once(str(root), SNAPSHOTS, [ended], None)
 
 
 def snapshot(spark: SparkSession, root: Path) -> SnapshotRows:

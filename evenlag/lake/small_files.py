@@ -1,0 +1,49 @@
+"""Small data files of an object store in memory: each is read once, by one request, as none ever changes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SMALL_BYTES: Final = 256 * 1024
+_MAX_BYTES: Final = 64 * 1024 * 1024
+_KEPT: Final[OrderedDict[tuple[str, str], bytes]] = OrderedDict()
+_LOCK: Final = threading.Lock()
+
+
+@cache
+def storage_handler() -> Any:
+    """Return the class of file systems of a table's folder, by its address and the sizes of its files."""
+    import pyarrow as pa
+    from deltalake.fs import DeltaStorageHandler
+
+    class SmallFiles(DeltaStorageHandler):
+        def __init__(self, folder: str, sizes: Mapping[str, int]) -> None:
+            super().__init__(folder, known_sizes=dict(sizes))
+            self._folder, self._small = folder, {p for p, size in sizes.items() if size <= _SMALL_BYTES}
+
+        def open_input_file(self, path: str) -> Any:
+            if path not in self._small:
+                return super().open_input_file(path)
+            key = self._folder, path
+            with _LOCK:
+                content = _KEPT.get(key)
+            if content is None:
+                content = super().open_input_file(path).read()
+                _keep(key, content)
+            return pa.BufferReader(content)
+
+    return SmallFiles
+
+
+def _keep(key: tuple[str, str], content: bytes) -> None:
+    with _LOCK:
+        _KEPT[key] = content
+        num_bytes = sum(map(len, _KEPT.values()))
+        while num_bytes > _MAX_BYTES:
+            num_bytes -= len(_KEPT.popitem(last=False)[1])
