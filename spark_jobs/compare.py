@@ -31,6 +31,7 @@ from evenlag.lake.tables import (
     MEMBERS,
     REPLAYS,
     SNAPSHOTS,
+    SPEEDS,
     Table,
 )
 from evenlag.logging_setup import named_logger
@@ -47,6 +48,7 @@ from spark_jobs.transforms.simulations import (
     select_moments,
     select_replays,
 )
+from spark_jobs.transforms.speeds import join_speeds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 
 _LOG = named_logger("spark_jobs.compare")
 # Part of a comparison's hash: incremented when the same input gives other results.
-_MODEL_VERSION: Final = 5
+_MODEL_VERSION: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +134,8 @@ def _compare_days(
     if not request.force and earlier == {context.comparison_id}:
         return "skipped"
     with CachedFrames() as cached:
-        rows = cached.cache(
-            build_comparison(
-                _rows_of_days(lake, LAG, context, days), _rows_of_days(lake, MEMBERS, context, days), context
-            )
-        )
+        lag, members, speeds = (_rows_of_days(lake, each, context, days) for each in (LAG, MEMBERS, SPEEDS))
+        rows = cached.cache(build_comparison(lag, join_speeds(members, speeds), context))
         replace = partial(lake.replace_days, cluster=context.cluster, days=days[:1])
         if context.scores_snapshots:
             replace(COMPARISONS, select_moments(rows), sort_by=("group_id", "policy", "slot"))

@@ -35,7 +35,7 @@ _MAINTAINED: Final = tuple(name for name in TABLES if name != "table_health")
 STEPS: Final = {
     "observe": Reads(
         (
-            *(_COMMITS, "snapshots", "offsets", "lag", "speeds", "advice"),
+            *(_COMMITS, "snapshots", "offsets", "members", "lag", "speeds", "advice"),
             *("plans", "plan_assignments", _EVENTS, "outcomes"),
         ),
         (
@@ -66,7 +66,9 @@ STEPS: Final = {
     ),
     "answer": Reads(("plans", "gate_results", _EVENTS, "approval_requests"), (_EVENTS,)),
     "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
-    "compare": Reads(("snapshots", "members", "lag"), ("comparisons", "replays", "continuous_replays")),
+    "compare": Reads(
+        ("snapshots", "members", "lag", "speeds"), ("comparisons", "replays", "continuous_replays")
+    ),
     "data_docs": Reads(("gate_results", "quality_results", "runs"), ()),
     # For all clusters together, whichever program writes a table.
     "maintain": Reads(_MAINTAINED, (*_MAINTAINED, "table_health")),

@@ -68,8 +68,7 @@ class LastHint:
     """The newest settled hint of a group that no newer hint replaced.
 
     settled_at: Slot of the snapshot that settled it; num_unknown is the partitions of unknown lag there.
-    before_records, actual_records: Lag of the most loaded member when it was planned, and in that snapshot;
-        then the same of the group.
+    before_records, actual_records: Lag of the most loaded member when it was planned, and in that snapshot.
     is_evaluated, paid_off: Whether the plan reached its horizon, and paid off there; None: open.
     """
 
@@ -80,8 +79,6 @@ class LastHint:
     before_records: int | None
     actual_records: int | None
     num_unknown: int = 0
-    total_before_records: int | None = None
-    total_actual_records: int | None = None
     is_evaluated: bool = False
     paid_off: bool | None = None
 

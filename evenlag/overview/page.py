@@ -18,7 +18,6 @@ from evenlag.formatting import NOTHING, at_least, bounded, bounded_duration, dur
 from evenlag.html.markup import Html, badge, numbers, page, text, when
 from evenlag.overview.model import ATTENTION, ClusterState, GroupRow, LastHint, LastPlan, Overview, Sign
 from evenlag.queries.advice import needed_text, target_text
-from evenlag.report.verdict import compare_shares
 from evenlag.safe_text import printable_lines
 
 REFRESH_S: Final = 30
@@ -379,7 +378,7 @@ def _plan(row: GroupRow) -> Html:
     if plan is not None:
         actual = at_least(hint.actual_records, hint.num_unknown) if is_same and hint is not None else None
         parts.append(_plan_line(plan, actual))
-        evaluated = evaluation_text(plan, hint) if is_same and hint is not None else None
+        evaluated = evaluation_text(hint) if is_same and hint is not None else None
         if evaluated is not None:
             parts.append(f'<span class="sub">{text(evaluated)}</span>')
     if hint is not None and not is_same:
@@ -453,22 +452,11 @@ def _detail(sign: Sign, row: GroupRow) -> Html:
     return Html(f" {text(detail)}" if detail else "")
 
 
-def evaluation_text(plan: LastPlan, hint: LastHint) -> str | None:
-    """Return whether a followed plan was worth it, as the report decides it; None: it was not followed.
-
-    At the plan's horizon its evaluation decides; before, the most loaded member's share of the group's lag.
-    """
+def evaluation_text(hint: LastHint) -> str | None:
+    """Return whether a followed plan was worth it, as its evaluation decided; None: it was not followed."""
     if hint.outcome != Outcome.APPLIED:
         return None
-    if hint.is_evaluated:
-        decided = {True: "worth it", False: "not worth it", None: "whether it was worth it is open"}
-        return decided[hint.paid_off]
-    is_known = not plan.num_unknown and not hint.num_unknown and hint.total_actual_records is not None
-    if is_known and not hint.total_actual_records:
-        return "worth it so far: no lag is left"
-    lags = hint.before_records, hint.actual_records, plan.after_records
-    shares = compare_shares(*lags, hint.total_before_records, hint.total_actual_records)
-    if not is_known or shares is None:
-        return "whether it was worth it is open"
-    words = "worth it so far" if shares.is_better else "not worth it so far"
-    return f"{words}: share of the lag {percent(shares.before)} → {percent(shares.after)}"
+    if not hint.is_evaluated:
+        return "whether it was worth it is known at its horizon"
+    decided = {True: "worth it", False: "not worth it", None: "whether it was worth it is open"}
+    return decided[hint.paid_off]

@@ -62,8 +62,7 @@ _PLAN_COLUMNS: Final = (
 )  # fmt: skip
 _OUTCOME_COLUMNS: Final = (
     "plan_id", "group_id", "day", "slot", "outcome", "reason", "max_member_lag_before_records",
-    "max_member_lag_actual_records", "num_unknown_partitions", "total_lag_before_records",
-    "total_lag_actual_records",
+    "max_member_lag_actual_records", "num_unknown_partitions",
 )  # fmt: skip
 
 
@@ -375,8 +374,6 @@ def _hint(row: Mapping[str, Any], evaluated: Mapping[str, bool | None]) -> LastH
         before_records=row["max_member_lag_before_records"],
         actual_records=row["max_member_lag_actual_records"],
         num_unknown=row["num_unknown_partitions"] or 0,
-        total_before_records=row["total_lag_before_records"],
-        total_actual_records=row["total_lag_actual_records"],
         is_evaluated=row["plan_id"] in evaluated,
         paid_off=evaluated.get(row["plan_id"]),
     )

@@ -1,7 +1,7 @@
 """Evaluation of published plans at their horizon: whether they were applied, and whether they paid off.
 
-Lag follows the traffic, whatever the assignment. So a plan is evaluated by the share of the group's lag that
-the most loaded member has, before and at the horizon, not by the lag alone.
+Lag follows the traffic, whatever the assignment. So a plan is evaluated by the record-seconds that records
+waited, beside those of a replay in which nothing moved.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import Outcome, PlanEvent
+from evenlag.formatting import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,11 +21,32 @@ if TYPE_CHECKING:
     from evenlag.planning.published_plans import PublishedPlan
 
 
+HEAD_COLUMNS: Final = ("plan_id", "settings", "group_type", "gain", "metrics_before", "metrics_after")
+
+
+class PlanEffect(NamedTuple):
+    """Record-seconds that records waited from before a plan's publishing until its horizon.
+
+    stay_record_s: If every partition had stayed with its owner.
+    actual_record_s: As it ran, without the stops for following the plan.
+    cost_record_s: What these stops cost.
+    """
+
+    stay_record_s: float
+    actual_record_s: float
+    cost_record_s: float
+
+    @property
+    def net_record_s(self) -> float:
+        """Record-seconds that the plan has saved, its own costs deducted."""
+        return self.stay_record_s - self.actual_record_s - self.cost_record_s
+
+
 @dataclass(frozen=True, slots=True)
 class DuePlan:
     """A published plan that ended and whose horizon has passed.
 
-    head: Its row of ``plans``: ``settings``, ``gain``, ``metrics_before``, ``metrics_after``.
+    head: Its row of ``plans`` with :data:`HEAD_COLUMNS`.
     outcome, outcome_reason: How it ended: an :class:`~evenlag.enums.Outcome`, or ``WITHDRAWN``.
     """
 
@@ -49,32 +71,30 @@ class DuePlan:
         """Whether the group got its next hint before the horizon."""
         return self.plan.next_at is not None and self.plan.next_at < self.horizon_at
 
-
-@dataclass(frozen=True, slots=True)
-class _Gain:
-    """Relative fall of the most loaded member's share of the group's lag; None: not known."""
-
-    actual: float | None
-    needed: float
+    @property
+    def is_followed(self) -> bool:
+        """Whether the group followed it until the horizon, as far as is known."""
+        return self.outcome == Outcome.APPLIED and not self.is_superseded
 
 
 def build_evaluations(
     due: Iterable[DuePlan],
     *,
-    before: Mapping[tuple[str, str], GroupLag],
     now: Mapping[str, GroupLag],
+    effects: Mapping[str, PlanEffect | str],
     marker: Mapping[str, Any],
     run_id: str,
 ) -> list[dict[str, Any]]:
     """Evaluate the plans whose horizon has passed by a snapshot.
 
-    before: Lag of their groups in the snapshots that they were planned from, by (snapshot id, group id).
+    effects: Of the followed plans, or why they are not known, by plan id.
     """
     rows = []
     for one in due:
-        plan = one.plan
-        earlier, actual = before.get((plan.snapshot_id, plan.group_id)), now.get(plan.group_id)
-        gain = _Gain(_actual_gain(one, earlier, actual), one.settings["min_gain"])
+        plan, actual = one.plan, now.get(one.plan.group_id)
+        found = effects.get(plan.plan_id)
+        effect = None if isinstance(found, str) else found
+        paid_off, reason = _verdict(one, actual, found)
         waited = marker["started_at"] - plan.published_at
         rows.append(
             {
@@ -86,17 +106,16 @@ def build_evaluations(
                 "scored_after_ms": waited // timedelta(milliseconds=1),
                 "outcome": one.outcome,
                 "outcome_reason": one.outcome_reason,
-                "paid_off": _paid_off(one, actual, gain),
-                "reason": _reason(one, actual, gain),
+                "paid_off": paid_off,
+                "reason": reason,
                 "max_member_lag_before_records": _measure(one, "metrics_before"),
                 "max_member_lag_predicted_records": _measure(one, "metrics_after"),
                 "max_member_lag_actual_records": actual and actual.max_member_lag_records,
-                "total_lag_before_records": earlier and earlier.total_lag_records,
                 "total_lag_actual_records": actual and actual.total_lag_records,
                 "gain_predicted": one.head["gain"],
-                "gain_actual": gain.actual,
-                "drain_time_before_ms": earlier and earlier.drain_time_ms,
-                "drain_time_actual_ms": actual and actual.drain_time_ms,
+                "stay_record_s": effect and effect.stay_record_s,
+                "actual_record_s": effect and effect.actual_record_s,
+                "cost_record_s": effect and effect.cost_record_s,
                 "num_partitions": actual and actual.num_partitions,
                 "num_unknown_partitions": actual and actual.num_unknown_partitions,
                 "run_id": run_id,
@@ -110,48 +129,22 @@ def _measure(one: DuePlan, name: str) -> int | None:
     return measured
 
 
-def _actual_gain(one: DuePlan, earlier: GroupLag | None, actual: GroupLag | None) -> float | None:
-    """1.0 when no lag is left.
-
-    None where the lag of any partition is not known: the share of the known part may be misleading.
-    """
-    if actual is None or actual.num_unknown_partitions:
-        return None
-    if actual.total_lag_records == 0:
-        return 1.0
-    largest = _measure(one, "metrics_before")
-    if earlier is None or earlier.num_unknown_partitions or not earlier.total_lag_records or not largest:
-        return None
-    if actual.max_member_lag_records is None or actual.total_lag_records is None:
-        return None
-    share_before = largest / earlier.total_lag_records
-    return 1 - actual.max_member_lag_records / actual.total_lag_records / share_before
-
-
-def _paid_off(one: DuePlan, actual: GroupLag | None, gain: _Gain) -> bool | None:
-    """None where the plan was withdrawn or superseded, or where any lag is not known."""
-    if one.is_superseded or one.outcome == PlanEvent.WITHDRAWN:
-        return None
-    if one.outcome != Outcome.APPLIED:
-        return False
-    if gain.actual is None or actual is None:
-        return None
-    largest, predicted = actual.max_member_lag_records, _measure(one, "metrics_after")
-    is_as_predicted = largest is not None and predicted is not None and largest <= predicted
-    return is_as_predicted or gain.actual >= gain.needed
-
-
-def _reason(one: DuePlan, actual: GroupLag | None, gain: _Gain) -> str:
+def _verdict(
+    one: DuePlan, actual: GroupLag | None, effect: PlanEffect | str | None
+) -> tuple[bool | None, str]:
+    """Whether a plan paid off, and why; None where it was not followed long enough, or that is not known."""
     if one.outcome == PlanEvent.WITHDRAWN:
-        return "it was withdrawn before its horizon"
+        return None, "it was withdrawn before its horizon"
     if one.is_superseded:
-        return "a newer plan took its place before its horizon"
+        return None, "a newer plan took its place before its horizon"
     if one.outcome != Outcome.APPLIED:
-        return f"it was not followed: {one.outcome_reason or one.outcome.lower()}"
-    return _effect(one, actual, gain)
+        return False, f"it was not followed: {one.outcome_reason or one.outcome.lower()}"
+    if (unknown := _unknown(actual)) is not None:
+        return None, unknown
+    return _worth(one, effect) if isinstance(effect, PlanEffect) else (None, str(effect))
 
 
-def _effect(one: DuePlan, actual: GroupLag | None, gain: _Gain) -> str:
+def _unknown(actual: GroupLag | None) -> str | None:
     if actual is None:
         return "the snapshot has no lag of the group"
     if actual.num_unknown_partitions:
@@ -159,15 +152,19 @@ def _effect(one: DuePlan, actual: GroupLag | None, gain: _Gain) -> str:
             f"the lag of {actual.num_unknown_partitions} of {actual.num_partitions} partitions is not known "
             "at the horizon"
         )
-    if gain.actual is None:
-        return "the group's lag when planned is zero or not known"
-    return (
-        f"the most loaded member is {_number(actual.max_member_lag_records)} records behind "
-        f"({_number(_measure(one, 'metrics_before'))} when planned, "
-        f"{_number(_measure(one, 'metrics_after'))} by the plan), its share of the group's lag fell by "
-        f"{100 * gain.actual:.1f} %, {100 * gain.needed:.1f} % is asked for"
+    return None
+
+
+def _worth(one: DuePlan, effect: PlanEffect) -> tuple[bool | None, str]:
+    actual, stay, cost = (
+        number(each) for each in (effect.actual_record_s, effect.stay_record_s, effect.cost_record_s)
     )
-
-
-def _number(value: int | None) -> str:
-    return "an unknown number of" if value is None else str(value)
+    waited = (
+        f"until its horizon records waited {actual} record-seconds, {stay} if nothing had moved; "
+        f"following it cost {cost}"
+    )
+    gain = one.head["gain"]
+    if gain is not None and gain <= 0:
+        return None, f"it was not made to save waiting: {waited}"
+    least: float = one.settings.get("min_saved_record_s", 0.0)
+    return effect.net_record_s > 0 and effect.net_record_s >= least, waited

@@ -8,11 +8,10 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
-from evenlag.lag.group_lag import LAG_COLUMNS, GroupLag, measure_lag
+from evenlag.lag.group_lag import LAG_COLUMNS, measure_lag
 from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import open_since
-from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import (
     LAG,
     MEMBERS,
@@ -24,10 +23,11 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
 )
 from evenlag.lake.writer import append_guarded
-from evenlag.planning.evaluations import DuePlan, build_evaluations
+from evenlag.planning.evaluations import HEAD_COLUMNS, DuePlan, build_evaluations
 from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, build_outcomes
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, PublishedPlan, find_published
 from evenlag.publishing.event_log import append_plan_events, plan_event
+from evenlag.publishing.plan_effects import read_effects
 
 if TYPE_CHECKING:
     from evenlag.lake.snapshot_reader import SnapshotReader
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _ACTOR: Final = "observer"
 _HEAD_COLUMNS: Final = ("plan_id", "num_members", "metrics_before", "metrics_after")
+# A replay takes a tenth of a second of CPU. Further plans are due at the next snapshot, too.
+_MOST_DUE: Final = 300
 
 
 def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
@@ -137,27 +139,20 @@ def _build_outcomes(
     return sorted(built, key=lambda row: (row["group_id"], row["plan_id"]))
 
 
-_MEMBER_COLUMNS = ("group_id", "member_id")
-
-
 def score_plans(rows: SnapshotReader, published: Sequence[PublishedPlan], run_id: str) -> int:
     """Evaluate the plans that are due, each once, by a snapshot whose lag and outcomes are written."""
-    due = _find_due(rows, published)
+    due = sorted(_find_due(rows, published), key=lambda one: (one.horizon_at, one.plan.plan_id))[:_MOST_DUE]
     if not due:
         return 0
     evaluations = []
     for group_ids in rows.group_batches({one.plan.group_id for one in due}):
         names = set(group_ids)
         plans = [one for one in due if one.plan.group_id in names]
-        members = rows.rows_of_groups(MEMBERS, _MEMBER_COLUMNS, names)
-        lag = rows.rows_of_groups(LAG, LAG_COLUMNS, names)
-        evaluations += build_evaluations(
-            plans,
-            before=_lag_before(rows, plans),
-            now=measure_lag(lag, members),
-            marker=rows.marker,
-            run_id=run_id,
-        )
+        members = rows.rows_of_groups(MEMBERS, ("group_id", "member_id"), names)
+        now = measure_lag(rows.rows_of_groups(LAG, LAG_COLUMNS, names), members)
+        sizes = {group_id: group.num_partitions for group_id, group in now.items()}
+        effects = read_effects(rows, plans, sizes)
+        evaluations += build_evaluations(plans, now=now, effects=effects, marker=rows.marker, run_id=run_id)
     evaluations.sort(key=lambda row: (row["group_id"], row["plan_id"]))
     since = min(one.plan.day for one in due)
 
@@ -210,7 +205,7 @@ def _find_due(rows: SnapshotReader, published: Sequence[PublishedPlan]) -> list[
         return []
     heads = rows.reader.read(
         PLANS,
-        columns=["plan_id", "settings", "gain", "metrics_before", "metrics_after"],
+        columns=HEAD_COLUMNS,
         filters=[
             ("cluster", "=", rows.cluster),
             ("day", "in", {candidates[plan_id].day for plan_id in endings}),
@@ -219,29 +214,3 @@ def _find_due(rows: SnapshotReader, published: Sequence[PublishedPlan]) -> list[
     ).to_pylist()
     due = [DuePlan(candidates[row["plan_id"]], row, *endings[row["plan_id"]]) for row in heads]
     return [one for one in due if one.horizon_at <= started_at]
-
-
-def _lag_before(rows: SnapshotReader, due: Sequence[DuePlan]) -> dict[tuple[str, str], GroupLag]:
-    """Lag of the plans' groups in the snapshots that they were planned from."""
-    snapshot_ids = {one.plan.snapshot_id for one in due}
-    lag = rows.reader.read(
-        LAG,
-        columns=["snapshot_id", *LAG_COLUMNS],
-        filters=[
-            ("cluster", "=", rows.cluster),
-            ("day", "in", {slot_day(snapshot_id) for snapshot_id in snapshot_ids}),
-            ("snapshot_id", "in", sorted(snapshot_ids)),
-            ("group_id", "in", sorted({one.plan.group_id for one in due})),
-        ],
-    )
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    nobody = pa.table({name: pa.array([], pa.string()) for name in _MEMBER_COLUMNS})
-    return {
-        (snapshot_id, group_id): group
-        for snapshot_id in snapshot_ids
-        for group_id, group in measure_lag(
-            lag.filter(pc.equal(lag["snapshot_id"], snapshot_id)), nobody
-        ).items()
-    }

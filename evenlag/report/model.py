@@ -59,7 +59,6 @@ class LagChange:
     """Lag of each member, largest first, before and after a plan; without one, in the newest snapshot.
 
     unknown_before, unknown_after: Partitions with unknown lag, and all partitions.
-    total_before, total_after: Known lag of the group; None: unknown.
     drain_before_ms, drain_after_ms: As :func:`~evenlag.queries.lag.drain_times` has it.
     """
 
@@ -71,8 +70,6 @@ class LagChange:
     after_at: datetime | None = None
     unknown_before: tuple[int, int] = (0, 0)
     unknown_after: tuple[int, int] = (0, 0)
-    total_before: int | None = None
-    total_after: int | None = None
     drain_before_ms: float | None = None
     drain_after_ms: float | None = None
 

@@ -600,8 +600,6 @@ def read_change(
         after_at=None if later_id is None else scope.read_at[later_id],
         unknown_before=_unknown(before),
         unknown_after=_unknown(after or {}),
-        total_before=_total(before),
-        total_after=_total(after or {}),
         drain_before_ms=drains.get(plan["snapshot_id"]),
         drain_after_ms=drains.get(str(later_id)),
     )
@@ -660,11 +658,6 @@ def _as_planned(rows: pa.Table, planned: pa.Table) -> pa.Table:
 def _unknown(by_member: Mapping[str | None, _Lag]) -> tuple[int, int]:
     lags = by_member.values()
     return sum(each.num_unknown for each in lags), sum(each.num_partitions for each in lags)
-
-
-def _total(by_member: Mapping[str | None, _Lag]) -> int | None:
-    known = [each.records for each in by_member.values() if each.records is not None]
-    return sum(known) if known else None
 
 
 def _members(

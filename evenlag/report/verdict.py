@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import DecisionKind, Mode, PlanEvent
-from evenlag.formatting import duration, number, percent
+from evenlag.formatting import number
 from evenlag.report.model import Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def build_verdict(
     others = _others(plans)
     when = _when(at, change.before_at, plans)
     if change.status == PlanEvent.APPLIED:
-        kind, evaluated = _evaluated(change, evaluation)
+        kind, evaluated = _evaluated(plan, evaluation)
         return Verdict(kind, f"Plan followed{when}: {_effect(change)}", evaluated, others)
     kind, what = _not_followed(change.status, plan, is_published=is_published)
     reason = f" ({plan['reason']})" if plan["reason"] else ""
@@ -141,70 +141,16 @@ def _prospect(change: LagChange, *, is_over: bool) -> str:
     return f"{sentence}. When it ended, the most loaded member had {_lag(change, 'after')}."
 
 
-def _evaluated(change: LagChange, evaluation: Mapping[str, Any] | None) -> tuple[VerdictKind, str]:
-    """By the plan's evaluation at its horizon; before that, by the lag in the snapshot that shows it."""
+def _evaluated(plan: Mapping[str, Any], evaluation: Mapping[str, Any] | None) -> tuple[VerdictKind, str]:
+    """By the plan's evaluation at its horizon; before that by nothing."""
     if evaluation is None:
-        return _so_far(change)
-    if evaluation["paid_off"] is None:
-        return VerdictKind.PLAIN, f"Whether it was worth it is open: {evaluation['reason']}."
-    later = f"{duration(evaluation['scored_after_ms'])} after publishing"
-    actual, predicted = (evaluation[f"max_member_lag_{part}_records"] for part in ("actual", "predicted"))
-    gain = evaluation["gain_actual"]
-    share = (
-        "its share of the group's lag was not lower"
-        if gain is None or gain <= 0
-        else f"its share of the group's lag was {percent(gain)} lower"
-    )
-    has_it = f"{later}, the most loaded member had {number(actual)} records of lag"
-    if not evaluation["paid_off"]:
-        return VerdictKind.WARN, f"It was not worth it: {has_it}, and {share} than before."
-    if actual is not None and predicted is not None and actual <= predicted:
-        return VerdictKind.GOOD, f"It was worth it: {has_it}, no more than predicted."
-    return VerdictKind.GOOD, f"It was worth it: {has_it}, but {share} than before."
-
-
-def _so_far(change: LagChange) -> tuple[VerdictKind, str]:
-    unknown = [each for each in (change.unknown_before, change.unknown_after) if each[0]]
-    if unknown or change.total_after is None or change.largest("after") is None:
-        return VerdictKind.PLAIN, "Whether it was worth it is open: some lag is not known."
-    if not change.total_after:
-        return VerdictKind.GOOD, "It was worth it so far: no lag is left."
-    lags = change.largest("before"), change.largest("after"), change.largest("predicted")
-    shares = compare_shares(*lags, change.total_before, change.total_after)
-    if shares is None:
-        return VerdictKind.PLAIN, "Whether it was worth it is open: there was no lag before."
-    sentence = (
-        f"the most loaded member's share of the group's lag went from {percent(shares.before)} to "
-        f"{percent(shares.after)}. The evaluation follows at the plan's horizon."
-    )
-    if shares.is_better:
-        return VerdictKind.GOOD, f"It was worth it so far: {sentence}"
-    return VerdictKind.WARN, f"It was not worth it so far: {sentence}"
-
-
-class LagShares(NamedTuple):
-    """The most loaded member's share of the group's lag before and after a plan, and whether it is better."""
-
-    before: float
-    after: float
-    is_better: bool
-
-
-def compare_shares(
-    before: int | None,
-    after: int | None,
-    predicted: int | None,
-    total_before: int | None,
-    total_after: int | None,
-) -> LagShares | None:
-    """Compare the most loaded member's share of the lag: better if lower, or if its lag is as predicted.
-
-    None if a share is not known, or there was no lag.
-    """
-    if not before or not total_before or after is None or not total_after:
-        return None
-    was, share = before / total_before, after / total_after
-    return LagShares(was, share, share < was or (predicted is not None and after <= predicted))
+        saved, cost = plan.get("record_s_saved"), plan.get("record_s_cost") or 0.0
+        expected = "" if saved is None else f" It is expected to save {number(saved - cost)} record-seconds."
+        return VerdictKind.PLAIN, f"Whether it was worth it is known at its horizon.{expected}"
+    words = {True: "It was worth it", False: "It was not worth it", None: "Whether it was worth it is open"}
+    kinds = {True: VerdictKind.GOOD, False: VerdictKind.WARN, None: VerdictKind.PLAIN}
+    paid_off: bool | None = evaluation["paid_off"]
+    return kinds[paid_off], f"{words[paid_off]}: {evaluation['reason']}."
 
 
 def _others(plans: Sequence[Mapping[str, Any]]) -> str:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from assignor_core.hint import member_key
 from evenlag.simulation.history import first_lags, interpolated, sum_by_member
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from evenlag.lag.arrays import Bools, Floats
@@ -35,6 +37,8 @@ _UNKNOWN_FACTOR: Final = 2.0
 _SKIP_FACTOR: Final = 2.0
 # A row that got nothing gets what the others do not need.
 _LEAST_WEIGHT: Final = 1e-6
+# How far a speed of the table ``speeds`` may be off.
+_TABLE_SPREAD: Final = 0.1
 # Who processed nearly as much as it could was not idle.
 _BUSY_SHARE: Final = 0.9
 # What comes at one moment within an interval comes within this share of it.
@@ -47,6 +51,28 @@ class Case(IntEnum):
     LIKELY = 0
     LEAST = 1
     MOST = 2
+
+
+class KnownSpeeds(NamedTuple):
+    """Speeds of members by the table ``speeds``, in records per second: [M].
+
+    speed: NaN: unknown. is_bound: It is at least that.
+    """
+
+    speed: Floats
+    is_bound: Bools
+
+
+def known_speeds(members: pa.Table, history: History) -> KnownSpeeds:
+    """Return the newest speeds in rows of ``members`` of a period that were joined with ``speeds``."""
+    columns = ("member_id", "group_instance_id", "speed_records_per_s", "speed_is_bound")
+    rows = members.filter(members["speed_records_per_s"].is_valid()).sort_by("snapshot_id").select(columns)
+    newest = {member_key(row[columns[0]], row[columns[1]]): row for row in rows.to_pylist()}
+    found = [newest.get(key) for key in history.member_keys]
+    return KnownSpeeds(
+        np.array([np.nan if row is None else row["speed_records_per_s"] for row in found], dtype=np.float64),
+        np.array([row is not None and bool(row["speed_is_bound"]) for row in found], dtype=np.bool_),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,7 +222,10 @@ def _is_busy(work: _Work, interval_s: Floats, speeds: Speeds) -> Bools:
 
 
 def estimate_speeds(
-    history: History, relative: Floats | None = None, is_left_out: Bools | None = None
+    history: History,
+    relative: Floats | None = None,
+    is_left_out: Bools | None = None,
+    known: KnownSpeeds | None = None,
 ) -> Speeds:
     """Estimate the speed of each member over a period.
 
@@ -205,8 +234,9 @@ def estimate_speeds(
     idle between, so their 90th percentile is taken. Intervals without progress do not count: that member was
     stuck, not loaded.
 
-    A member without enough of these gets the median of the observed speeds, or its own largest rate if that
-    is higher. If no member was busy, all get the largest rate of any member, a lower bound.
+    A member without enough of these gets the known speed. Without one it gets the median of the observed
+    speeds, or its own largest rate or bound if that is higher. If no member was busy, all get the largest
+    rate of any member, a lower bound.
 
     A partition whose lag is never known is not simulated, so its part of a member's rate is left out. Where
     other lag is unknown, the rate of the known partitions is a lower bound of the member's: it counts among
@@ -215,6 +245,7 @@ def estimate_speeds(
     relative: [M] relative capacities from the policy; NaN for members without a rule. A member with a rule
         gets its share of the group's observed scale, whatever its own rates.
     is_left_out: bool [S - 1, P], intervals of rows that tell nothing.
+    known: Speeds that were measured before the period, too.
     """
     if is_left_out is None:
         is_left_out = np.zeros(history.arrived.shape, dtype=np.bool_)
@@ -234,10 +265,16 @@ def estimate_speeds(
         observed[seen_often] = np.where(is_certain[seen_often], middle, high)
         count = np.isfinite(busy[:, seen_often]).sum(axis=0)
         spread[seen_often] = _MEDIAN_SPREAD * (high - low) / np.sqrt(count)
+    largest = np.nan_to_num(rates, nan=0.0).max(axis=0, initial=0.0)
+    if known is not None:
+        is_known = ~seen_often & ~known.is_bound & (known.speed > 0)
+        observed = np.where(is_known, known.speed, observed)
+        spread = np.where(is_known, _TABLE_SPREAD * observed, spread)
+        seen_often = seen_often | is_known
+        largest = np.fmax(largest, np.where(known.is_bound, known.speed, np.nan))
     given = np.full(len(observed), np.nan) if relative is None else relative
     is_given = np.isfinite(given)
     weight = np.where(is_given, given, 1.0)
-    largest = np.nan_to_num(rates, nan=0.0).max(axis=0, initial=0.0)
     if seen_often.any():
         scale = float(np.median((observed / weight)[seen_often]))
     else:
@@ -257,18 +294,18 @@ def estimate_speeds(
     return Speeds(likely, low, high, is_observed, is_given)
 
 
-def estimate(history: History, relative: Floats | None = None) -> Estimates:
+def estimate(history: History, relative: Floats | None = None, known: KnownSpeeds | None = None) -> Estimates:
     """Estimate speeds and arrivals of a period, and their bounds; no loop over rows or members.
 
-    relative: See :func:`estimate_speeds`.
+    relative, known: See :func:`estimate_speeds`.
     """
     is_set = history.went_back.copy()
     is_left_out = (is_set | history.may_lose)[1:]
-    speeds = estimate_speeds(history, relative, is_left_out)
+    speeds = estimate_speeds(history, relative, is_left_out, known)
     if speeds.is_observed.any():
         is_set[1:] |= _is_skipped(history, speeds)
         is_left_out |= is_set[1:]
-        speeds = estimate_speeds(history, relative, is_left_out)
+        speeds = estimate_speeds(history, relative, is_left_out, known)
     work = _member_work(history, is_left_out)
     is_busy = _is_busy(work, history.interval_s[:, None], speeds)
     speed = _speeds_by_interval(history, work, speeds, is_busy)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from evenlag.policy.candidates import Candidate
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Pauses
-    from evenlag.simulation.estimates import Estimates
+    from evenlag.simulation.estimates import Estimates, KnownSpeeds
     from evenlag.simulation.fluid_model import Simulated
     from evenlag.simulation.history import History, Structure
     from evenlag.simulation.replay_metrics import ScenarioMetrics
@@ -226,7 +226,11 @@ def _rates_before(history: History, places: Int64s, rows: Int64s) -> Floats:
 
 
 def simulate_group(
-    history: History, rule: GroupSettings, compared: Sequence[Candidate], pauses: Pauses
+    history: History,
+    rule: GroupSettings,
+    compared: Sequence[Candidate],
+    pauses: Pauses,
+    known: KnownSpeeds | None = None,
 ) -> list[dict[str, Any]]:
     """Simulate the observed scenario and each candidate: one row of ``replays`` each, or with a reason."""
     settings = [policy.settings_for(rule) for policy in compared]
@@ -240,11 +244,11 @@ def simulate_group(
         "period_end": _moment(history.at_s[-1]),
         "num_snapshots": history.num_snapshots,
     }
-    reason = _blocker(history)
+    reason = replay_blocker(history)
     if reason is not None:
         return [fixed | name | {"reason": reason} for name in names]
     relative = np.array([rule.configured_capacity(instance) for instance in history.instance_ids])
-    estimates = estimate(history, relative)
+    estimates = estimate(history, relative, known)
     candidate_scenarios = [
         CandidateScenario(history, pauses, policy, each, estimates.speed[Case.LIKELY])
         for policy, each in zip(compared, settings, strict=True)
@@ -272,7 +276,8 @@ def simulate_group(
     return rows
 
 
-def _blocker(history: History) -> str | None:
+def replay_blocker(history: History) -> str | None:
+    """Return why a history cannot be simulated; None if it can."""
     if history.num_snapshots < 2:  # noqa: PLR2004 - an interval has two ends
         return _TOO_FEW
     if not history.live.any():

@@ -94,6 +94,8 @@ def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonCont
         "group_instance_id",
         "subscription",
         "error",
+        "speed_records_per_s",
+        "speed_is_bound",
     )
 
     def compare(lag_rows: pa.Table, member_rows: pa.Table) -> pa.Table:
@@ -127,6 +129,7 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
     import pyarrow as pa
 
     from evenlag.lake.arrow_schema import arrow_schema
+    from evenlag.simulation.estimates import known_speeds
     from evenlag.simulation.history import build_history, read_snapshots
     from evenlag.simulation.simulate_group import score_group, simulate_group
 
@@ -142,7 +145,8 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
         "group_id": group_id,
         "comparison_id": context.comparison_id,
     }
-    replays = simulate_group(history, rule, context.compared, context.pauses)
+    known = known_speeds(members, history)
+    replays = simulate_group(history, rule, context.compared, context.pauses, known)
     parts = [pa.Table.from_pylist([shared | {"kind": REPLAY} | row for row in replays], schema=schema)]
     if context.scores_snapshots:
         parts += [

@@ -12,14 +12,13 @@ _PARTITION: Final = ("group_id", "topic_id", "topic", "partition")
 
 def join_speeds(members: DataFrame, speeds: DataFrame) -> DataFrame:
     """Add ``speed_records_per_s, speed_is_bound, speed_confidence`` to rows of ``members``; null: unknown."""
-    each = speeds.selectExpr("group_id", "inline(members)").selectExpr(
-        "group_id",
-        "member_id",
+    key = ["snapshot_id", "group_id", "member_id"]
+    each = speeds.selectExpr(*key[:2], "inline(members)").selectExpr(
+        *key,
         "speed_records_per_s",
         "is_bound AS speed_is_bound",
         "confidence AS speed_confidence",
     )
-    key = ["group_id", "member_id"]
     return members.join(each.dropDuplicates(key), key, "left")
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS
+from evenlag.lag.speed_rows import with_speeds
+from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS, SPEEDS
 from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.loader import parse_policy
 from evenlag.policy.settings import Pauses
@@ -43,7 +45,7 @@ def simulated(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     lag, members = (
         rows.filter(pc.equal(rows["group_id"], group)) for rows in map(read_table, (LAG, MEMBERS))
     )
-    rows = compare_one_group(lag, members, context)
+    rows = compare_one_group(lag, with_speeds(members, arrow_schema(SPEEDS).empty_table()), context)
     found = rows.filter(pc.equal(rows["kind"], REPLAY)).to_pylist()
     return {row["policy"]: row for row in found}
 

@@ -99,16 +99,13 @@ def test_the_timeline_has_every_stretch_and_mark(report: Report) -> None:
 
 
 def test_the_first_line_is_what_happened_and_whether_it_was_worth_it(report: Report, page_file: Path) -> None:
-    # Computed here: 24,000 of 25,900 records were at the first member; the plan spreads its partitions.
-    before = {member: _held(member, PLANNED, PLANNED) for member in MEMBERS_BY_ID}
     after = {member: _held(member, FOLLOWED, FOLLOWED) for member in MEMBERS_BY_ID}
-    shares = [f"{100 * max(lags.values()) / sum(lags.values()):.1f} %" for lags in (before, after)]
-    assert report.verdict.kind == "good"
+    assert report.verdict.kind == "plain"
     assert report.verdict.happened == (
         f"Plan followed at 12:50: the most loaded member went from 24,000 to {max(after.values()):,} records "
         f"of lag; predicted {max(_held(member, FOLLOWED, PLANNED) for member in MEMBERS_BY_ID):,}."
     )
-    assert f"share of the group's lag went from {shares[0]} to {shares[1]}." in report.verdict.evaluation
+    assert report.verdict.evaluation == "Whether it was worth it is known at its horizon."
     assert report.verdict.others == "The period has 2 plans: 1 followed, 1 rejected."
     text = page_file.read_text(encoding="utf-8")
     assert text.index("Plan followed at 12:50") < text.index("Slots <time") < text.index("<h2")
@@ -134,8 +131,6 @@ def test_a_topic_that_the_group_has_left_is_beside_the_totals(report: Report, pa
         8,
         None,
     )
-    assert report.change is not None
-    assert report.change.total_before == totals[PLANNED]
     left = report.now.num_not_subscribed_partitions, report.now.not_subscribed_lag_records
     assert left == (NUM_LEFT, NUM_LEFT * LEFT_LAG)
     text = page_file.read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evenlag.policy.settings import Pauses
-from evenlag.simulation.estimates import Case, estimate
+from evenlag.simulation.estimates import Case, KnownSpeeds, estimate, estimate_speeds, known_speeds
 from evenlag.simulation.fluid_model import Servers, advance, simulate
 from evenlag.simulation.history import sum_by_member
 from evenlag.simulation.scenarios import ObservedScenario
@@ -187,3 +187,44 @@ def test_the_bounds_contain_the_lag_at_each_second_whenever_records_came(seed: i
         bounds = simulated.lag_records_s[:, :, number].sum(axis=1)
         assert bounds[Case.LEAST] <= area * 1.01
         assert bounds[Case.MOST] >= area * 0.99
+
+
+def test_who_was_not_busy_in_the_period_has_the_speed_of_the_table() -> None:
+    """`a` processes 10 records/s of a backlog; `b` gets 2 records/s and keeps up."""
+    ends = [[1_000.0, 20.0 * number] for number in range(6)]
+    lags = [[900.0 - 100.0 * number, 0.0] for number in range(6)]
+    history = history_of(
+        ends, lags, [["a", "b"]] * 6, [snapshot("a", "b")] * 6, at_s=[10.0 * n for n in range(6)]
+    )
+
+    def likely(*known: tuple[float, bool]) -> list[float]:
+        speeds, bounds = zip(*known, strict=True)
+        found = estimate_speeds(history, known=KnownSpeeds(np.array(speeds), np.array(bounds)))
+        low, high = found.low[1], found.high[1]
+        assert low <= found.likely[1] <= high
+        return [float(each) for each in found.likely]
+
+    # Without any the others' median; what was seen in the period wins.
+    assert likely((np.nan, False), (np.nan, False)) == pytest.approx([10.0, 10.0])
+    assert likely((50.0, False), (40.0, False)) == pytest.approx([10.0, 40.0])
+    # Of a lower bound the larger one of both.
+    assert likely((np.nan, False), (3.0, True)) == pytest.approx([10.0, 10.0])
+    assert likely((np.nan, False), (30.0, True)) == pytest.approx([10.0, 30.0])
+
+
+def test_the_newest_known_speed_of_each_member_is_taken() -> None:
+    import pyarrow as pa
+
+    history = history_of([[1.0]] * 2, [[0.0]] * 2, [["a"]] * 2, [snapshot("a", "b@i", "c")] * 2)
+    rows = pa.table(
+        {
+            "snapshot_id": ["2", "1", "1", "2", "1"],
+            "member_id": ["a", "a", "b", "b-again", "c"],
+            "group_instance_id": [None, None, "i", "i", None],
+            "speed_records_per_s": [5.0, 4.0, 7.0, None, None],
+            "speed_is_bound": [True, False, False, None, None],
+        }
+    )
+    found = dict(zip(history.member_keys, zip(*known_speeds(rows, history), strict=True), strict=True))
+    assert (found["m:a"], found["i:i"]) == ((5.0, True), (7.0, False))
+    assert np.isnan(found["m:c"][0])

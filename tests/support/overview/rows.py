@@ -36,7 +36,7 @@ def groups_of_each_kind() -> tuple[GroupRow, ...]:
             mode="auto",
             policy_mode="auto",
             plan=plan,
-            hint=LastHint("a1" * 32, NOW, "APPLIED", None, 58_743, 4_403, 0, 65_000, 16_000),
+            hint=LastHint("a1" * 32, NOW, "APPLIED", None, 58_743, 4_403),
         ),
         GroupRow(
             "orders",

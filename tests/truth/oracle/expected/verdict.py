@@ -7,8 +7,8 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Final
 
 from tests.truth.oracle.expected.change import read_change
-from tests.truth.oracle.forms import duration, number, percent
-from tests.truth.oracle.lake_rows import counted, known_sum
+from tests.truth.oracle.forms import duration, number
+from tests.truth.oracle.lake_rows import counted
 
 if TYPE_CHECKING:
     from tests.truth.oracle.expected.change import Change
@@ -133,37 +133,14 @@ def _kind(status: str) -> str:
 
 def _evaluated(period: Period, change: Change) -> tuple[str, str]:
     evaluation = period.rows.one("plan_evaluations", plan_id=(change.plan or {})["plan_id"])
-    if evaluation is not None and evaluation["snapshot_id"] in period.ids:
-        paid_off = evaluation["paid_off"]
-        if paid_off is None:
-            return "Whether it was worth it is open", "plain"
-        lag = (
-            f"the most loaded member had {number(evaluation['max_member_lag_actual_records'])} records of lag"
-        )
-        words = "It was worth it" if paid_off else "It was not worth it"
-        message = f"{words}: {duration(evaluation['scored_after_ms'])} after publishing, {lag}"
-        return message, "good" if paid_off else "warn"
-    return _so_far(period, change)
-
-
-def _so_far(period: Period, change: Change) -> tuple[str, str]:
-    """By the share of the group's lag, from the snapshot that shows that the plan is followed."""
-    if len(change.parts) < len(_PARTS):
-        return "Whether it was worth it is open", "plain"
-    rows_before, rows_after = (_rows(period, change, part) for part in (0, 2))
-    if any(row["lag_records"] is None for row in [*rows_before, *rows_after]):
-        return "Whether it was worth it is open", "plain"
-    total_before, total_after = known_sum(rows_before), known_sum(rows_after)
-    before, predicted, after = (
-        max((lag for lag, _ in part.values() if lag is not None), default=0) for part in change.parts
-    )
-    if not total_after:
-        return "no lag is left", "good"
-    if not total_before or not before:
-        return "there was no lag before", "plain"
-    was, share = before / total_before, after / total_after
-    message = f"share of the group's lag went from {percent(was)} to {percent(share)}."
-    return message, "good" if share < was or after <= predicted else "warn"
+    if evaluation is None or evaluation["snapshot_id"] not in period.ids:
+        return "Whether it was worth it is known at its horizon.", "plain"
+    words, kind = {
+        True: ("It was worth it", "good"),
+        False: ("It was not worth it", "warn"),
+        None: ("Whether it was worth it is open", "plain"),
+    }[evaluation["paid_off"]]
+    return f"{words}: {evaluation['reason']}.", kind
 
 
 def _without_plan(period: Period) -> ExpectedVerdict:
