@@ -20,8 +20,9 @@ from evenlag.lag.hourly_rates import (
 )
 from evenlag.lag.prediction_rows import LAG_COLUMNS as PREDICTION_COLUMNS
 from evenlag.lag.prediction_rows import prediction_columns
+from evenlag.lag.speed_rows import with_owner_speeds
 from evenlag.lake.arrow_schema import arrow_schema
-from evenlag.lake.tables import FORECASTS
+from evenlag.lake.tables import FORECASTS, SPEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,12 +59,13 @@ def build_forecasts(
     hourly: pa.Table,
     marker: Mapping[str, Any],
     horizon_of: Callable[[str], int],
+    speeds: pa.Table | None = None,
 ) -> pa.Table:
     """Build the rows of ``forecasts`` of some groups of a snapshot.
 
     lag: All rows of the groups, with :data:`LAG_COLUMNS`. offsets: Rows with ``interval_points``.
     previous: Their rows of the newest snapshot before it that has any. hourly: Rows of ``hourly_rates``.
-    horizon_of: Seconds by group id.
+    horizon_of: Seconds by group id. speeds: Their rows of this snapshot; None: no speed is known.
     """
     lag = lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED)).sort_by(
         [(name, "ascending") for name in ("group_id", "topic", "partition")]
@@ -96,8 +98,9 @@ def build_forecasts(
     hours = hours_of(lag, hourly)
     rates, errors = advance(rates, errors, seen, hours)
     mean = forecast_rates(rates, errors, seen, hours)
+    measured = arrow_schema(SPEEDS).empty_table() if speeds is None else speeds
     predictions = prediction_columns(
-        lag,
+        with_owner_speeds(lag, measured),
         previous.take(pa.array(of_group, mask=of_group < 0)),
         seen,
         mean,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.lag.arrays import codes, is_valid
+from evenlag.lag.arrays import codes, flags, is_valid
 from evenlag.lag.hourly_rates import floats, seconds
 from evenlag.lag.predictions import MEASURES, NOISE_S, Intervals, Members, newer_mean, predict
 from evenlag.lake.arrow_schema import arrow_schema
@@ -54,8 +54,9 @@ def prediction_columns(
 ) -> dict[str, pa.Array]:
     """Return the columns of G groups.
 
-    lag: Their rows in order, with :data:`LAG_COLUMNS`. previous: One row of ``forecasts`` for each group,
-    null for a new one. mean: [N, K] forecast rates. consumed: [N] records per second since then.
+    lag: Their rows in order, with :data:`LAG_COLUMNS` and the speeds of owners.
+    previous: One row of ``forecasts`` for each group, null for a new one.
+    mean: [N, K] forecast rates. consumed: [N] records per second since then.
     """
     before = _read_state(previous)
     interval_s = now_s - before.read_at_s
@@ -141,12 +142,17 @@ def _members(lag: pa.Table, seen: Seen, mean: Floats, consumed: Floats) -> tuple
 
     behind_s = np.full(size, -np.inf)
     np.maximum.at(behind_s, row, np.nan_to_num(floats(lag["time_lag_ms"]), nan=-np.inf) / 1_000)
+    speed, is_bound = np.full(size, np.nan), np.zeros(size, dtype=np.bool_)
+    speed[row] = floats(lag["speed_records_per_s"])
+    is_bound[row] = flags(lag["speed_is_bound"])
     members = Members(
         group=group,
         is_member=which > 0,
         lag=total(np.nan_to_num(floats(lag["lag_records"]))),
         consumed=total(consumed),
         behind_s=np.where(np.isfinite(behind_s), behind_s, 0.0),
+        speed=speed,
+        is_bound=is_bound,
         arrivals=np.stack([total(column) for column in mean.T], axis=1),
         step_s=(seen.horizon_s / mean.shape[1])[group],
     )

@@ -39,6 +39,7 @@ class Members:
     group: int64, ascending. is_member: bool, False for what has no owner.
     lag: Records. consumed: Records per second since the previous snapshot; NaN: unknown.
     behind_s: The longest time behind of its partitions; NaN: unknown.
+    speed: Measured, records per second; NaN: unknown. is_bound: It is at least that.
     arrivals: [M, K] mean rates in the steps of the horizon.
     step_s: [M] seconds of a step.
     """
@@ -48,20 +49,25 @@ class Members:
     lag: Floats
     consumed: Floats
     behind_s: Floats
+    speed: Floats
+    is_bound: Bools
     arrivals: Floats
     step_s: Floats
 
     def rates(self, *, is_steady: bool) -> Floats:
         """Return what each member processes while it has records: records per second.
 
-        A member who is behind was busy, so what it consumed is its speed.
+        A member who is behind was busy, so what it consumed is its speed, unless that is measured.
 
-        is_steady: Who keeps up goes on doing so, whatever the last interval shows: commits come in steps.
+        is_steady: By measured speeds; and who keeps up goes on doing so, whatever the last interval shows:
+            commits come in steps.
         """
         now = self.arrivals[:, 0]
         consumed = np.where(np.isfinite(self.consumed), self.consumed, now)
         if is_steady:
             consumed = np.where(self.lag <= NOISE_S * now, np.maximum(consumed, now), consumed)
+            known = np.where(self.is_bound, np.fmax(consumed, self.speed), self.speed)
+            consumed = np.where(np.isfinite(self.speed), known, consumed)
         return np.where(self.is_member, consumed.clip(min=0.0), 0.0)
 
 

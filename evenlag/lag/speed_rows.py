@@ -102,6 +102,15 @@ def with_speeds(members: pa.Table, speeds: pa.Table) -> pa.Table:
     return members
 
 
+def with_owner_speeds(lag: pa.Table, speeds: pa.Table) -> pa.Table:
+    """Add the speeds of their owners to rows of ``lag``, in the columns of :func:`with_speeds`."""
+    owners = lag.select(["group_id", "owner_member_id"]).rename_columns(["group_id", "member_id"])
+    found = with_speeds(owners, speeds)
+    for name in _MEASURED:
+        lag = lag.append_column(name, found[name])
+    return lag
+
+
 def with_costs(lag: pa.Table, speeds: pa.Table) -> pa.Table:
     """Add ``cost`` to rows of ``lag``; null where it is 1."""
     groups: list[str] = pc.unique(speeds["group_id"]).to_pylist()

@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeError
 from evenlag.lag.forecast_rows import LAG_COLUMNS, POINT_COLUMNS, build_forecasts, expected_ends
 from evenlag.lag.hourly_rates import finish_hour, read_hours
 from evenlag.lake.snapshot_reader import snapshot_filters
-from evenlag.lake.tables import FORECASTS, LAG, OFFSETS
-from evenlag.lake.writer import append_once
+from evenlag.lake.tables import FORECASTS, LAG, MEMBERS, OFFSETS, SPEEDS
 from evenlag.logging_setup import named_logger
+from evenlag.planning.group_steps import GroupStep, newest_head, write_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.snapshot_reader import SnapshotReader
     from evenlag.policy.settings import Policy
 
 _LOG = named_logger(__name__)
-_HEAD: Final = ("cluster", "day", "snapshot_id", "read_at")
+# Older states say nothing any more.
+_OLDEST: Final = timedelta(days=2)
 
 
 def forecast_snapshot(rows: SnapshotReader, policy: Policy) -> dict[str, Any]:
     """Forecast the arrivals of a snapshot's groups, each once; return their number for the step's summary.
 
-    An error costs neither the snapshot nor the step: planning then uses the rates of the snapshot.
+    An error costs neither the snapshot nor the step, and one of a group only the forecast of this group:
+    planning then uses the rates of the snapshot.
     """
     try:
         finish_hour(rows)
@@ -39,31 +41,31 @@ def forecast_snapshot(rows: SnapshotReader, policy: Policy) -> dict[str, Any]:
 
 
 def _forecast_groups(rows: SnapshotReader, policy: Policy) -> int:
-    """The driver has a batch of groups at once, however large the snapshot is."""
     import pyarrow.compute as pc
 
-    cluster, reader = rows.cluster, rows.reader
-    done = reader.read(FORECASTS, columns=["group_id"], filters=rows.filters)["group_id"].to_pylist()
-    wanted = set(rows.rows(LAG, ["group_id"])["group_id"].unique().to_pylist()) - set(done)
-    if not wanted:
-        return 0
-
     def horizon_of(group_id: str) -> int:
-        return policy.group_settings(cluster, group_id).plan_horizon_s
+        return policy.group_settings(rows.cluster, group_id).plan_horizon_s
 
-    horizon = timedelta(seconds=max(map(horizon_of, wanted)))
-    offsets = rows.rows(OFFSETS, POINT_COLUMNS)
-    offsets = offsets.filter(pc.is_valid(offsets["interval_points"]))
-    hourly = read_hours(reader, cluster, rows.marker["end_read_at"], horizon)
-    head = _previous(reader, cluster, rows.marker["end_read_at"])
-    for group_ids in rows.group_batches(wanted):
-        previous = _previous_rows(rows, head, group_ids)
+    @cache
+    def shared() -> tuple[pa.Table, pa.Table]:
+        """What all groups have in common: points of the interval, and hourly rates."""
+        offsets = rows.rows(OFFSETS, POINT_COLUMNS)
+        longest = max(map(horizon_of, rows.rows(MEMBERS, ["group_id"])["group_id"].unique().to_pylist()))
+        at = rows.marker["end_read_at"]
+        hourly = read_hours(rows.reader, rows.cluster, at, timedelta(seconds=longest))
+        return offsets.filter(pc.is_valid(offsets["interval_points"])), hourly
+
+    def build(before: SnapshotReader | None, group_ids: list[str]) -> pa.Table:
+        previous = (before or rows).rows_of_groups(FORECASTS, FORECASTS.column_names, group_ids)
+        if before is None:
+            previous = previous.slice(0, 0)
         lag = rows.rows_of_groups(LAG, LAG_COLUMNS, group_ids)
-        found = build_forecasts(lag, offsets, previous, hourly, rows.marker, horizon_of)
-        # A repeat has the same batches, or the last ones of them.
-        written = [*rows.filters, ("group_id", "in", group_ids[:1])]
-        append_once(reader.paths.root, FORECASTS, found, written)
-    return len(wanted)
+        speeds = rows.rows_of_groups(SPEEDS, ("group_id", "members"), group_ids)
+        offsets, hourly = shared()
+        return build_forecasts(lag, offsets, previous, hourly, rows.marker, horizon_of, speeds)
+
+    failure = "the arrivals of group %s were not forecast: %s"
+    return write_groups(rows, GroupStep(FORECASTS, build, _OLDEST, failure))
 
 
 def read_expected(reader: LakeReader, cluster: str) -> pa.Table | None:
@@ -72,7 +74,7 @@ def read_expected(reader: LakeReader, cluster: str) -> pa.Table | None:
     Returns ``topic_id, topic, partition, read_at, end_offset, last_records_per_s``.
     """
     try:
-        head = _previous(reader, cluster, datetime.now(UTC))
+        head = newest_head(reader, cluster, FORECASTS, datetime.now(UTC), _OLDEST)
         if head is None:
             return None
         found = reader.read(FORECASTS, columns=["group_id", "partitions"], filters=snapshot_filters(head))
@@ -80,22 +82,3 @@ def read_expected(reader: LakeReader, cluster: str) -> pa.Table | None:
         _LOG.warning("the newest forecasts of %s cannot be read: %s", cluster, error)
         return None
     return expected_ends(found)
-
-
-def _previous(reader: LakeReader, cluster: str, before: datetime) -> dict[str, Any] | None:
-    """The head of the newest snapshot before a moment that has forecasts."""
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        # Older states say nothing any more.
-        ("day", ">=", (before - timedelta(days=2)).date()),
-        ("read_at", "<", before),
-    ]
-    found = reader.read_newest(FORECASTS, "read_at", columns=_HEAD, filters=filters)
-    return next(iter(found.slice(0, 1).to_pylist()), None)
-
-
-def _previous_rows(rows: SnapshotReader, head: dict[str, Any] | None, group_ids: list[str]) -> pa.Table:
-    of_groups: list[Filter] = [("group_id", "in", group_ids)]
-    if head is None:
-        return rows.reader.read(FORECASTS, filters=[*rows.filters, *of_groups]).slice(0, 0)
-    return rows.reader.read(FORECASTS, filters=[*snapshot_filters(head), *of_groups])

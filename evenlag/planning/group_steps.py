@@ -11,15 +11,16 @@ from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from datetime import timedelta
+    from datetime import datetime, timedelta
 
     import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table
 
 _LOG = named_logger(__name__)
-_HEAD: Final = ("cluster", "day", "snapshot_id", "end_read_at")
+_HEAD: Final = ("cluster", "day", "snapshot_id")
 
 
 class GroupStep(NamedTuple):
@@ -44,7 +45,9 @@ def write_groups(rows: SnapshotReader, step: GroupStep) -> int:
     reader, table = rows.reader, step.table
     done = reader.read(table, columns=["group_id"], filters=rows.filters)["group_id"].to_pylist()
     wanted = set(rows.rows(MEMBERS, ["group_id"])["group_id"].unique().to_pylist()) - set(done)
-    before = _previous(rows, step) if wanted else None
+    at = rows.marker["end_read_at"]
+    head = newest_head(reader, rows.cluster, table, at, step.oldest) if wanted else None
+    before = None if head is None else SnapshotReader(reader, head)
     num_groups = 0
     for group_ids in rows.group_batches(wanted):
         for found in _build(step, before, group_ids):
@@ -71,14 +74,17 @@ def _build(step: GroupStep, before: SnapshotReader | None, group_ids: list[str])
         _LOG.error(step.failure, name, error, extra={"group_id": name}, exc_info=error)
 
 
-def _previous(rows: SnapshotReader, step: GroupStep) -> SnapshotReader | None:
-    """The newest snapshot before this one that has rows of the table."""
-    before = rows.marker["end_read_at"]
+def newest_head(
+    reader: LakeReader, cluster: str, table: Table, before: datetime, oldest: timedelta
+) -> dict[str, Any] | None:
+    """Return the head of the newest snapshot before a moment that has rows of a table of groups."""
+    at = "end_read_at" if "end_read_at" in table.column_names else "read_at"
     filters: list[Filter] = [
-        ("cluster", "=", rows.cluster),
-        ("day", ">=", (before - step.oldest).date()),
-        ("end_read_at", "<", before),
+        ("cluster", "=", cluster),
+        ("day", ">=", (before - oldest).date()),
+        (at, "<", before),
     ]
-    found = rows.reader.read_newest(step.table, "end_read_at", columns=_HEAD, filters=filters)
-    heads: list[dict[str, Any]] = found.slice(0, 1).to_pylist()
-    return SnapshotReader(rows.reader, heads[0]) if heads else None
+    found: list[dict[str, Any]] = (
+        reader.read_newest(table, at, columns=(*_HEAD, at), filters=filters).slice(0, 1).to_pylist()
+    )
+    return found[0] if found else None

@@ -76,8 +76,8 @@ def run_observe(
     rows = collected.rows
     with log_fields(snapshot_id=rows.snapshot_id):
         speeds = measure_speeds(rows)
-        advised = advise_snapshot(rows, loaded.policy)
         forecasts = forecast_snapshot(rows, loaded.policy)
+        advised = advise_snapshot(rows, loaded.policy)
         progress("observe: settling outcomes", 0, 1)
         published = read_published(rows.reader, cluster)
         outcomes = settle_outcomes(rows, published, run_id)

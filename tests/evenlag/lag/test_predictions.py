@@ -19,6 +19,8 @@ def _members(chance: np.random.Generator, number: int) -> Members:
         behind_s=chance.uniform(10, 100, number),
         arrivals=chance.uniform(0, 30, (number, 6)),
         step_s=np.full(number, _STEP_S),
+        speed=np.full(number, np.nan),
+        is_bound=np.zeros(number, dtype=np.bool_),
     )
 
 
@@ -43,7 +45,14 @@ def test_queues_are_those_that_are_followed_in_small_steps(ahead_s: float) -> No
 
 
 def _one(
-    lag: float, consumed: float, arrivals: float, behind_s: float = 0.0, *, owned: bool = True
+    lag: float,
+    consumed: float,
+    arrivals: float,
+    behind_s: float = 0.0,
+    *,
+    owned: bool = True,
+    speed: float = np.nan,
+    is_bound: bool = False,
 ) -> Members:
     return Members(
         group=np.zeros(1, dtype=np.int64),
@@ -53,6 +62,8 @@ def _one(
         behind_s=np.array([behind_s]),
         arrivals=np.full((1, 6), arrivals),
         step_s=np.array([_STEP_S]),
+        speed=np.array([speed]),
+        is_bound=np.array([is_bound]),
     )
 
 
@@ -71,6 +82,11 @@ def test_measures_as_calculated() -> None:
     # Who keeps up is behind as it is when it is seen, whatever the last interval shows.
     assert _ahead(_one(20, 5, 10, 2), 60, idle_s=2.5) == [25, 25, 2_500]
     assert _ahead(_one(20, 5, 10, 2), 60, is_steady=False)[:2] == [320, 320]
+    # A measured speed counts, of a bound what is more; the rates of the last interval are another rule.
+    assert _ahead(_one(1_000, 25, 10, 60, speed=40), 20)[:2] == [400, 400]
+    assert _ahead(_one(1_000, 25, 10, 60, speed=40), 20, is_steady=False)[:2] == [700, 700]
+    assert _ahead(_one(1_000, 25, 10, 60, speed=30, is_bound=True), 20)[:2] == [600, 600]
+    assert _ahead(_one(1_000, 25, 10, 60, speed=20, is_bound=True), 20)[:2] == [700, 700]
     # Nobody processes what has no owner, and it is no member's lag.
     total, largest, _ = _ahead(_one(20, 5, 10, 2, owned=False), 60)
     assert total == 620

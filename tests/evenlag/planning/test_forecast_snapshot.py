@@ -13,14 +13,14 @@ from evenlag.lag.forecast import STEPS
 from evenlag.lag.forecast_rows import build_forecasts, with_forecasts
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
-from evenlag.lake.tables import FORECASTS, HOURLY_RATES, LAG, OFFSETS, SNAPSHOTS
+from evenlag.lake.tables import FORECASTS, HOURLY_RATES, LAG, MEMBERS, OFFSETS, SNAPSHOTS, SPEEDS
 from evenlag.lake.writer import append_once
 from evenlag.planning import forecast_snapshot as step
 from evenlag.policy.loader import parse_policy
 from tests.support.lakes.snapshots import NOW, TOPIC_IDS, append_rows, arrow, marker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -63,7 +63,7 @@ class Recorder:
         at: datetime,
         ends: Mapping[str, int],
         *,
-        groups: str = "ab",
+        groups: Iterable[str] = "ab",
         topic_id: str = TOPIC_IDS["t"],
         points: list[dict[str, Any]] | None = None,
         lag: int | None = None,
@@ -88,6 +88,7 @@ class Recorder:
         rows.keep(OFFSETS, arrow(OFFSETS, ends_read))
         of_group = read | {"status": "OK", "lag_records": lag, "owner_member_id": owner}
         rows.keep(LAG, arrow(LAG, [one | of_group | {"group_id": name} for name in groups for one in where]))
+        rows.keep(MEMBERS, arrow(MEMBERS, [head | {"group_id": name, "member_id": owner} for name in groups]))
         _Reader.offsets[rows.snapshot_id] = rows.rows(OFFSETS)
         return rows
 
@@ -210,9 +211,42 @@ def test_a_killed_step_is_completed(lake: Recorder, monkeypatch: pytest.MonkeyPa
 def test_a_fault_costs_neither_the_snapshot_nor_the_step(
     lake: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(step, "build_forecasts", lambda *_: 1 / 0)
-    assert step.forecast_snapshot(lake.write(NOW, {"0": 100}), POLICY) == {"forecasts": 0}
-    assert "were not forecast: division by zero" in caplog.text
+    """The other groups are forecast."""
+    rows = lake.write(NOW, {"0": 100}, groups="abc")
+
+    def fault(lag: Any, *others: Any) -> Any:
+        if "b" in lag["group_id"].to_pylist():
+            raise ZeroDivisionError("division by zero")
+        return build_forecasts(lag, *others)
+
+    monkeypatch.setattr(step, "build_forecasts", fault)
+    assert step.forecast_snapshot(rows, POLICY) == {"forecasts": 2}
+    assert "the arrivals of group b were not forecast: division by zero" in caplog.text
+    monkeypatch.setattr(step, "read_hours", lambda *_: 1 / 0)
+    assert step.forecast_snapshot(lake.write(NOW + _MINUTE, {"0": 160}), POLICY) == {"forecasts": 0}
+
+
+def test_the_speeds_of_a_snapshot_are_used(lake: Recorder) -> None:
+    """`m` has processed 1 record/s lately, but is known to process 5 when it has records."""
+
+    def total(speed: float | None) -> float:
+        known = {"identity": 0, "member_id": "m", "is_bound": False, "confidence": 0.9, "busy_s": 90.0}
+        group = str(speed)
+        for number, lag in enumerate((6_000, 6_000)):
+            rows = lake.write(NOW + number * _MINUTE, {"0": 60 * number}, groups=[group], lag=lag, owner="m")
+            head = {
+                name: rows.marker[name] for name in ("cluster", "day", "snapshot_id", "slot", "end_read_at")
+            }
+            members = [{**known, "at_least_records_per_s": 0.0, "speed_records_per_s": speed}]
+            row = head | {"group_id": group, "read_at": None, "members": members, "partitions": []}
+            append_once(str(lake.root), SPEEDS, [row] if speed else [], None)
+            assert step.forecast_snapshot(rows, POLICY) == {"forecasts": 1}
+        of_group: list[Any] = [*rows.filters, ("group_id", "=", group)]
+        (found,) = lake.reader.read(FORECASTS, filters=of_group).to_pylist()
+        predicted: float = _prediction(found, "total_lag_records", horizon=False)["predicted"]
+        return predicted
+
+    assert [total(None), total(5.0)] == pytest.approx([6_000.0, 6_000.0 + 60 - 300])
 
 
 def test_an_hours_rates_are_written_once_by_the_first_snapshot_after_it(lake: Recorder) -> None:
