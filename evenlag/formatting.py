@@ -23,6 +23,17 @@ def number(value: float | None, *, digits: int = 0) -> str:
     return NOTHING if value is None or not math.isfinite(value) else f"{value:,.{digits}f}"
 
 
+def speed_text(records_per_s: float | None, is_bound: bool | None) -> str:
+    """Format a member's speed, or a lower bound of it.
+
+    Examples
+    --------
+    >>> speed_text(1234.56, False), speed_text(40.0, True), speed_text(None, None)
+    ('1,234.6', '≥ 40.0', '-')
+    """
+    return ("≥ " if is_bound else "") + number(records_per_s, digits=1)
+
+
 def percent(value: float | None) -> str:
     """Format a share, from 0 to 1, as a percentage; a dash if it is not known or not finite.
 

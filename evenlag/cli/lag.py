@@ -33,7 +33,16 @@ from evenlag.cli.option_types import argument, option, pattern, whole
 from evenlag.cli.options import JsonOption, LakeScope, LimitOption, every_option, reset_policy_option
 from evenlag.enums import LagBound, LagStatus
 from evenlag.errors import JobError, NotFoundError, UsageError
-from evenlag.formatting import NOTHING, bounded, bounded_duration, did_you_mean, duration, moment, number
+from evenlag.formatting import (
+    NOTHING,
+    bounded,
+    bounded_duration,
+    did_you_mean,
+    duration,
+    moment,
+    number,
+    speed_text,
+)
 from evenlag.name_patterns import matches_pattern
 from evenlag.queries.advice import needed_text, read_advice, target_text
 from evenlag.queries.lag import (
@@ -91,14 +100,7 @@ _DRAINED: Final = (
 _MOST_NAMED: Final = 5
 _SPEED: Final = ("speed_records_per_s", "speed_is_bound", "speed_confidence")
 _SPEED_COLUMNS: Final = (
-    numbers(
-        "speed/s",
-        lambda row: (
-            ("≥ " if row["speed_is_bound"] else "") + number(row["speed_records_per_s"], digits=1)
-            if row["speed_records_per_s"] is not None
-            else NOTHING
-        ),
-    ),
+    numbers("speed/s", lambda row: speed_text(row["speed_records_per_s"], row["speed_is_bound"])),
     numbers(
         "confidence",
         lambda row: NOTHING if row["speed_confidence"] is None else f"{row['speed_confidence']:.0%}",

@@ -31,12 +31,14 @@ from evenlag.formatting import (
     at_least,
     at_least_of,
     did_you_mean,
+    duration,
     exact_of,
     moment,
     number,
     percent,
+    speed_text,
 )
-from evenlag.queries.lag import client_names, read_group_members
+from evenlag.queries.lag import client_names, read_group_members, read_speeds
 from evenlag.queries.plan_rows import event_order, groups_without_plan, plan_rows
 
 if TYPE_CHECKING:
@@ -182,6 +184,8 @@ def _show_plan(
     mark = {True: "Verified", False: "NOT AS SEALED, do not approve it", None: "Not verified"}[seal[0]]
     out.print(f"{mark}: {seal[1]}.")
     out.print(_measures_table(plan, outcome))
+    if plan["expected"]:
+        out.print(_expected_table(plan, outcome, score))
     if plan["group_type"] == GroupType.CONSUMER:
         out.print("The group speaks the consumer protocol (KIP-848): its brokers assign.")
     if plan["mode_reason"]:
@@ -193,7 +197,12 @@ def _show_plan(
     optional = ("observed", "allowed")
     out.print(filled_table("Gates", _GATE_COLUMNS, gates, keys=("gate",), optional=optional))
     members = read_group_members(reader, plan["cluster"], plan["snapshot_id"], plan["group_id"])
-    out.print(_move_table(moves, client_names(members)))
+    clients = client_names(members)
+    found = read_speeds(reader, plan["cluster"], plan["snapshot_id"], plan["group_id"])
+    speeds = sorted(found.get(plan["group_id"], {}).values(), key=lambda member: str(member["member_id"]))
+    if speeds:
+        out.print(_speed_table(plan, speeds, clients))
+    out.print(_move_table(moves, clients))
 
 
 _ACTOR_HELP = "Your name, if several people use this account; recorded beside the account."
@@ -428,6 +437,18 @@ def plan_table(title: str, rows: Iterable[dict[str, Any]], *, limit: int | None 
     return filled_table(title, _PLAN_COLUMNS, rows, optional=optional, limit=limit)
 
 
+def _speed_table(plan: dict[str, Any], speeds: list[dict[str, Any]], clients: dict[str, str]) -> Table:
+    """Build the table of the members' measured speeds in a plan's snapshot."""
+    columns = (
+        Column("member", lambda member: member["member_id"]),
+        Column("client", lambda member: clients.get(member["member_id"], "")),
+        numbers("speed/s", lambda member: speed_text(member["speed_records_per_s"], member["is_bound"])),
+        numbers("confidence", lambda member: f"{member['confidence'] or 0:.0%}"),
+    )
+    title = "Speeds that it was planned by" if plan["capacities"] else "Speeds"
+    return filled_table(title, columns, speeds, keys=("member",), optional=("client", "confidence"))
+
+
 def _move_table(moves: Iterable[dict[str, Any]], clients: dict[str, str]) -> Table:
     """Build the table of a plan's moves; `clients` are instance ids or client ids by member id."""
     columns = (
@@ -468,6 +489,27 @@ def _measures_table(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Tab
     gain = "gain, by the known load" if plan["num_unknown_partitions"] else "gain"
     shown.add_row(gain, "", percent(plan["gain"]), "")
     shown.add_row("adherence", "", "", percent(seen.get("adherence")))
+    return shown
+
+
+def _expected_table(
+    plan: dict[str, Any], outcome: dict[str, Any] | None, score: dict[str, Any] | None
+) -> Table:
+    """Build the table of a plan's predictions, with their intervals of 90 %, and of how they came true."""
+    scored = [
+        {each["measure"]: each for each in (row or {}).get("expected") or ()} for row in (outcome, score)
+    ]
+    columns = ("prediction", "in", "predicted", "from", "to", "actual", "held")
+    shown = Table("Predictions", columns, right=columns[1:], keys=columns[:1])
+    for each in plan["expected"]:
+        is_lag = each["measure"] == "total_lag_records"
+        form = number if is_lag else duration
+        found = scored[each["is_horizon"]].get(each["measure"], {})
+        held = {True: "yes", False: "NO", None: ""}[found.get("held")]
+        values = (
+            form(value) for value in (each["predicted"], each["lower"], each["upper"], found.get("actual"))
+        )
+        shown.add_row("lag" if is_lag else "time behind", duration(1000 * each["ahead_s"]), *values, held)
     return shown
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from statistics import median
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from evenlag.enums import Outcome, OutcomeReason, PlanEvent
@@ -168,6 +169,21 @@ _GROUP_METRICS: Final[tuple[Metric[GroupRow], ...]] = (
         "evenlag_group_stalled_partitions",
         "Partitions with lag and without commits.",
         lambda row: row.num_stalled,
+    ),
+    Metric(
+        "evenlag_group_member_speed_min_records_per_second",
+        "Least measured speed of a member, lower bounds included; none if no speed is known.",
+        lambda row: min(row.speeds, default=None),
+    ),
+    Metric(
+        "evenlag_group_member_speed_median_records_per_second",
+        "Median of these speeds.",
+        lambda row: median(row.speeds) if row.speeds else None,
+    ),
+    Metric(
+        "evenlag_group_member_speed_max_records_per_second",
+        "Largest of these speeds.",
+        lambda row: max(row.speeds, default=None),
     ),
     Metric(
         "evenlag_group_target_wait_seconds",

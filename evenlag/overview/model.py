@@ -97,6 +97,7 @@ class GroupRow:
     approval_until: Until when a plan waits for approval; None: none waits.
     hot, hot_message: Partition that dominates the lag, and what to do.
     advice: What `evenlag.queries.advice.read_advice` has of it.
+    speeds: Measured speeds of its members, lower bounds included, in records per second.
     """
 
     cluster: str
@@ -129,6 +130,7 @@ class GroupRow:
     hot: str | None = None
     hot_message: str | None = None
     advice: Mapping[str, Any] | None = None
+    speeds: tuple[float, ...] = ()
 
     @property
     def change_records(self) -> int | None:

@@ -30,7 +30,14 @@ from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, HotPartition, hot
 from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan
 from evenlag.publishing.approvals import open_requests
 from evenlag.queries.advice import read_advice
-from evenlag.queries.lag import DRAIN_COLUMNS, MEMBER_COLUMNS, drain_times, group_rows, unknown_facts
+from evenlag.queries.lag import (
+    DRAIN_COLUMNS,
+    MEMBER_COLUMNS,
+    drain_times,
+    group_rows,
+    read_speeds,
+    unknown_facts,
+)
 from evenlag.queries.plan_rows import last_events
 
 if TYPE_CHECKING:
@@ -137,7 +144,15 @@ def read_cluster(
     decided = _decisions(reader, cluster, newest)
     advice = read_advice(reader, cluster, newest["day"])
     rows = _rows(shown, lag, members, trends, decided, plans)
-    return state, tuple(replace(row, advice=advice.get(row.group_id)) for row in rows)
+    speeds = read_speeds(reader, cluster, newest["snapshot_id"])
+    return state, tuple(
+        replace(row, advice=advice.get(row.group_id), speeds=_speeds(speeds.get(row.group_id, {})))
+        for row in rows
+    )
+
+
+def _speeds(members: Mapping[str, Mapping[str, Any]]) -> tuple[float, ...]:
+    return tuple(member["speed_records_per_s"] for member in members.values())
 
 
 def _next_change(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import Outcome, PlanEvent
 from evenlag.formatting import number
+from evenlag.planning.expectations import score_expected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from evenlag.planning.published_plans import PublishedPlan
 
 
-HEAD_COLUMNS: Final = ("plan_id", "settings", "group_type", "gain", "metrics_before", "metrics_after")
+HEAD_COLUMNS: Final = (
+    *("plan_id", "slot", "settings", "group_type", "gain", "metrics_before", "metrics_after", "expected"),
+)
 
 
 class PlanEffect(NamedTuple):
@@ -116,6 +119,7 @@ def build_evaluations(
                 "stay_record_s": effect and effect.stay_record_s,
                 "actual_record_s": effect and effect.actual_record_s,
                 "cost_record_s": effect and effect.cost_record_s,
+                "expected": _expected(one, actual, marker),
                 "num_partitions": actual and actual.num_partitions,
                 "num_unknown_partitions": actual and actual.num_unknown_partitions,
                 "run_id": run_id,
@@ -127,6 +131,16 @@ def build_evaluations(
 def _measure(one: DuePlan, name: str) -> int | None:
     measured: int | None = (one.head[name] or {}).get("max_member_lag_records")
     return measured
+
+
+def _expected(
+    one: DuePlan, actual: GroupLag | None, marker: Mapping[str, Any]
+) -> list[dict[str, Any]] | None:
+    """How the predictions of a followed plan came true."""
+    if not one.is_followed:
+        return None
+    passed_s = (marker["slot"] - one.head["slot"]).total_seconds()
+    return score_expected(one.head["expected"], passed_s, actual, is_horizon=True)
 
 
 def _verdict(

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, OutcomeReason
 from evenlag.lag.arrays import flatten_assignments
 from evenlag.lag.group_lag import measure_lag
+from evenlag.planning.expectations import score_expected
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from evenlag.lag.group_lag import GroupLag
     from evenlag.planning.published_plans import PublishedPlan
 
 
@@ -36,6 +38,7 @@ ASSIGNMENT_COLUMNS: Final = (
     "owner_after_key",
     "lag_records",
 )
+PLAN_COLUMNS: Final = ("plan_id", "slot", "num_members", "metrics_before", "metrics_after", "expected")
 _PLACE: Final = ["group_id", "owner_after_key", "topic", "partition"]
 
 
@@ -176,7 +179,7 @@ def build_outcomes(
     """Determine the outcome of the pending plans that a snapshot decides.
 
     Returns rows of ``outcomes``; a plan whose hint may still be applied has none.
-    heads: Their rows of ``plans`` by plan id, with ``metrics_before`` and ``metrics_after``.
+    heads: Their rows of ``plans`` by plan id, with :data:`PLAN_COLUMNS`.
     """
     followed, statuses = measure_adherence(assignments, members), measure_status(members)
     lags = measure_lag(lag, members)
@@ -214,10 +217,21 @@ def build_outcomes(
                 "num_partitions": actual and actual.num_partitions,
                 "num_unknown_partitions": actual and actual.num_unknown_partitions,
                 **plan.cost,
+                "expected": _expected(heads[plan.plan_id], code, actual, marker),
                 "run_id": run_id,
             }
         )
     return rows
+
+
+def _expected(
+    head: Mapping[str, Any], code: OutcomeReason, actual: GroupLag | None, marker: Mapping[str, Any]
+) -> list[dict[str, Any]] | None:
+    """How the predictions of a followed plan came true."""
+    if code is not OutcomeReason.AS_HINTED:
+        return None
+    passed_s = (marker["slot"] - head["slot"]).total_seconds()
+    return score_expected(head["expected"], passed_s, actual, is_horizon=False)
 
 
 def _reason_code(

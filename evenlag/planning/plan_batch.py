@@ -21,6 +21,7 @@ from evenlag.lake.tables import DECISIONS, PLAN_ASSIGNMENTS, PLANS, Column, Tabl
 from evenlag.logging_setup import WorkerLog, named_logger
 from evenlag.planning.assignments_hash import hash_assignments
 from evenlag.planning.eligibility import GroupSummary, hint_blocker, planning_blocker, summarize_groups
+from evenlag.planning.expectations import Expected, expect_plan
 from evenlag.planning.gate_inputs import COUNTED_INPUTS, count_rows
 from evenlag.planning.group_work import NO_FACTS, GroupFacts
 
@@ -43,11 +44,13 @@ class GroupHistory:
     breaches: Number of consecutive snapshots, up to the previous one, that asked for a change.
     backs_off: Why the group backs off for now; None when it does not.
     facts: What is known of its forecasts and of the plans that it followed.
+    expected: What is predicted if it stays as it is.
     """
 
     breaches: int = 0
     backs_off: str | None = None
     facts: GroupFacts = NO_FACTS
+    expected: tuple[Expected, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,9 @@ class PlannedGroup:
     head: Mapping[str, Any] | None = None
 
 
-def head_columns(group: SelectedGroup, plan: GroupPlan, decision: GroupDecision) -> dict[str, Any]:
+def head_columns(
+    group: SelectedGroup, plan: GroupPlan, decision: GroupDecision, expected: Sequence[Expected] = ()
+) -> dict[str, Any]:
     """Return the columns of a plan's row of ``plans``."""
     rows, summary = plan.rows, group.summary
     num_unknown_lags, num_partitions = int(rows.is_unknown.sum()), rows.group.num_partitions
@@ -186,6 +191,7 @@ def head_columns(group: SelectedGroup, plan: GroupPlan, decision: GroupDecision)
         "violations": list(plan.violations),
         "follow_ms": round(1000 * plan.follow_s),
         **_predictions(plan),
+        "expected": expect_plan(expected, plan.time),
         "capacities": _measured_capacities(group.settings, plan),
     }
 
@@ -339,7 +345,7 @@ def _propose(group: SelectedGroup, plan: GroupPlan, history: GroupHistory) -> Pl
     )
     if not is_due:
         return PlannedGroup(group.number, decision)
-    return PlannedGroup(group.number, decision, plan, head_columns(group, plan, decision))
+    return PlannedGroup(group.number, decision, plan, head_columns(group, plan, decision, history.expected))
 
 
 def _no_change(group: SelectedGroup, reason: str | None) -> GroupDecision:

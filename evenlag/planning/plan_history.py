@@ -15,6 +15,7 @@ from assignor_core.objective import Load
 from evenlag.enums import PlanEvent
 from evenlag.lag.arrays import Floats
 from evenlag.lake.tables import DECISIONS, FORECASTS, PLAN_EVALUATIONS, PLAN_EVENTS, SNAPSHOTS
+from evenlag.planning.expectations import expected_of
 from evenlag.planning.group_work import NO_FACTS, GroupFacts
 from evenlag.planning.plan_batch import GroupHistory
 from evenlag.policy.gates import cooldown_of
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
+    from evenlag.planning.expectations import Expected
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Policy
 
@@ -121,12 +123,28 @@ def read_history(
     breaches = _read_breaches(reader, policy, cluster, slot)
     backing_off = _read_backing_off(reader, policy, cluster, slot)
     facts = _read_facts(reader, policy, cluster, slot)
+    expected = _read_expected(reader, cluster, slot)
     return {
         group_id: GroupHistory(
-            breaches.get(group_id, 0), backing_off.get(group_id), facts.get(group_id, NO_FACTS)
+            breaches.get(group_id, 0),
+            backing_off.get(group_id),
+            facts.get(group_id, NO_FACTS),
+            expected.get(group_id, ()),
         )
-        for group_id in breaches.keys() | backing_off.keys() | facts.keys()
+        for group_id in breaches.keys() | backing_off.keys() | facts.keys() | expected.keys()
     }
+
+
+def _read_expected(reader: LakeReader, cluster: str, slot: datetime) -> dict[str, tuple[Expected, ...]]:
+    """What is predicted of each group if it stays as it is."""
+    columns, filters = ["group_id", "predictions"], _of_slot(cluster, slot)
+    rows = reader.read(FORECASTS, columns=columns, filters=filters).to_pylist()
+    found = {row["group_id"]: expected_of(row["predictions"]) for row in rows}
+    return {group_id: expected for group_id, expected in found.items() if expected}
+
+
+def _of_slot(cluster: str, slot: datetime) -> list[Filter]:
+    return [("cluster", "=", cluster), ("day", "=", slot.astimezone(UTC).date()), ("slot", "=", slot)]
 
 
 def _read_facts(reader: LakeReader, policy: Policy, cluster: str, slot: datetime) -> dict[str, GroupFacts]:
@@ -146,7 +164,7 @@ def _read_facts(reader: LakeReader, policy: Policy, cluster: str, slot: datetime
     errors = reader.read(
         FORECASTS,
         columns=["group_id", "common_errors", "own_errors"],
-        filters=[of_cluster, ("day", "=", slot.astimezone(UTC).date()), ("slot", "=", slot)],
+        filters=_of_slot(cluster, slot),
     )
     found = {
         row["group_id"]: GroupFacts(

@@ -24,7 +24,7 @@ from evenlag.lake.tables import (
 )
 from evenlag.lake.writer import append_guarded
 from evenlag.planning.evaluations import HEAD_COLUMNS, DuePlan, build_evaluations
-from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, build_outcomes
+from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, PLAN_COLUMNS, build_outcomes
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, PublishedPlan, find_published
 from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.plan_effects import read_effects
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 
 _ACTOR: Final = "observer"
-_HEAD_COLUMNS: Final = ("plan_id", "num_members", "metrics_before", "metrics_after")
 # A replay takes a tenth of a second of CPU. Further plans are due at the next snapshot, too.
 _MOST_DUE: Final = 300
 
@@ -119,7 +118,7 @@ def _build_outcomes(
         ("day", "in", days),
         ("plan_id", "in", plan_ids),
     ]
-    found = rows.reader.read(PLANS, columns=_HEAD_COLUMNS, filters=of_plans)
+    found = rows.reader.read(PLANS, columns=PLAN_COLUMNS, filters=of_plans)
     heads = {row["plan_id"]: row for row in found.to_pylist()}
     built: list[dict[str, Any]] = []
     for group_ids in rows.group_batches({plan.group_id for plan in pending}):

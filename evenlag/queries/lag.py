@@ -234,6 +234,26 @@ def read_group_members(
     return rows
 
 
+def read_speeds(
+    reader: LakeReader, cluster: str, snapshot_id: str, group_id: str | None = None
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Read the members with a known speed, by group id and member id: rows of ``members`` in ``speeds``."""
+    from evenlag.lake.tables import SPEEDS
+
+    wanted = _of_snapshot(cluster, snapshot_id)
+    if group_id is not None:
+        wanted.append(("group_id", "=", group_id))
+    rows = reader.read(SPEEDS, columns=["group_id", "members"], filters=wanted).to_pylist()
+    return {
+        row["group_id"]: {
+            member["member_id"]: member
+            for member in row["members"] or ()
+            if member["member_id"] is not None and member["speed_records_per_s"] is not None
+        }
+        for row in rows
+    }
+
+
 def _of_snapshot(cluster: str, snapshot_id: str) -> list[Filter]:
     return [("cluster", "=", cluster), ("day", "=", slot_day(snapshot_id)), ("snapshot_id", "=", snapshot_id)]
 

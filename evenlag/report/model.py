@@ -45,6 +45,7 @@ class MemberLag:
     """Lag of a member in records: before a plan, as predicted by it, and observed after it; None: unknown.
 
     unknown: Partitions with unknown lag of each of the three, which is a lower bound if there are any.
+    speed: Its measured speed and the confidence in it, before the plan; empty: unknown.
     """
 
     name: str
@@ -52,6 +53,7 @@ class MemberLag:
     predicted: int | None
     after: int | None
     unknown: tuple[int, int, int] = (0, 0, 0)
+    speed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,9 @@ def change_section(report: Report) -> Html:
         return note("No snapshot of the period shows a live member.")
     parts = ("before", "predicted", "after") if change.plan_id else ("before",)
     bars = legend((patch(f"--{part}"), part if change.plan_id else "lag") for part in parts)
-    columns = ("member", "before#", "predicted#", "after#") if change.plan_id else ("member", "lag#")
+    columns: tuple[str, ...] = ("member", "lag#")
+    if change.plan_id:
+        columns = ("member", "before#", "predicted#", "after#")
     rows = [
         (
             member.name,
@@ -195,6 +197,9 @@ def change_section(report: Report) -> Html:
         )[: len(columns)]
         for member in change.members
     ]
+    if any(member.speed for member in change.members):
+        columns += ("speed/s (confidence)#",)
+        rows = [(*row, member.speed or NOTHING) for row, member in zip(rows, change.members, strict=True)]
     folded = details("The numbers", table(columns, rows, caption="Lag of each member, in records"))
     return Html(figure(change_plot(change), _change_caption(change)) + text(bars) + folded)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,7 +15,7 @@ from evenlag.audit.published_hints import hint_finder, read_hints
 from evenlag.audit.rebalances import find_rebalances
 from evenlag.enums import OwnershipState, PlanEvent
 from evenlag.errors import JobError, NotFoundError
-from evenlag.formatting import moment
+from evenlag.formatting import moment, percent, speed_text
 from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows
 from evenlag.lake.run_records import OPEN_PLANS
 from evenlag.lake.snapshot_ids import floor_to_ms
@@ -45,7 +45,7 @@ from evenlag.queries.comparisons import (
     shown_policy,
     sum_up,
 )
-from evenlag.queries.lag import DRAIN_COLUMNS, MEMBER_COLUMNS, drain_times, group_rows
+from evenlag.queries.lag import DRAIN_COLUMNS, MEMBER_COLUMNS, drain_times, group_rows, read_speeds
 from evenlag.queries.plan_rows import plan_rows
 from evenlag.report.model import (
     HINT_EVENTS,
@@ -574,7 +574,7 @@ def read_change(
     )
     if plan is None:
         before = _lag_by_member(*of_snapshot(newest), names)
-        members = _members(before, None, None)
+        members = _with_speeds(scope, newest, names, _members(before, None, None))
         read_at = max(scope.read_at[name] for name in readable)
         return LagChange(members, read_at, unknown_before=_unknown(before)) if members else None
     wanted = [*scope.filters(days_after=1), ("plan_id", "=", plan["plan_id"])]
@@ -592,7 +592,7 @@ def read_change(
     rows = scope.reader.read(LAG, columns=("snapshot_id", *DRAIN_COLUMNS), filters=rates)
     drains = drain_times(counted_rows(rows), "snapshot_id")
     return LagChange(
-        members=_members(before, predicted, after),
+        members=_with_speeds(scope, plan["snapshot_id"], names, _members(before, predicted, after)),
         before_at=scope.read_at[plan["snapshot_id"]],
         plan_id=plan["plan_id"],
         status=plan["status"],
@@ -674,6 +674,19 @@ def _members(
     return tuple(
         sorted(found, key=lambda member: (member.before is None, -(member.before or 0), member.name))
     )
+
+
+def _with_speeds(
+    scope: Scope, snapshot_id: str, names: Names, members: tuple[MemberLag, ...]
+) -> tuple[MemberLag, ...]:
+    """Add the measured speeds of a snapshot."""
+    found = read_speeds(scope.reader, scope.cluster, snapshot_id, scope.group_id).get(scope.group_id, {})
+    by_name = {
+        names.of(member_id): f"{speed_text(each['speed_records_per_s'], each['is_bound'])} "
+        f"({percent(each['confidence'])})"
+        for member_id, each in found.items()
+    }
+    return tuple(replace(member, speed=by_name.get(member.name, "")) for member in members)
 
 
 def read_timeline(scope: Scope, events: Sequence[Mapping[str, Any]], names: Names) -> Timeline | None:

@@ -150,7 +150,16 @@ def _evaluated(plan: Mapping[str, Any], evaluation: Mapping[str, Any] | None) ->
     words = {True: "It was worth it", False: "It was not worth it", None: "Whether it was worth it is open"}
     kinds = {True: VerdictKind.GOOD, False: VerdictKind.WARN, None: VerdictKind.PLAIN}
     paid_off: bool | None = evaluation["paid_off"]
-    return kinds[paid_off], f"{words[paid_off]}: {evaluation['reason']}."
+    return kinds[paid_off], f"{words[paid_off]}: {evaluation['reason']}.{_lag_predicted(evaluation)}"
+
+
+def _lag_predicted(evaluation: Mapping[str, Any]) -> str:
+    """The interval in which the plan expected the group's lag at its horizon, and where it was."""
+    found = {each["measure"]: each for each in evaluation.get("expected") or ()}.get("total_lag_records")
+    if found is None or found["held"] is None:
+        return ""
+    low, high, actual = (number(found[name]) for name in ("lower", "upper", "actual"))
+    return f" It expected {low} to {high} records of lag at its horizon, and there were {actual}."
 
 
 def _others(plans: Sequence[Mapping[str, Any]]) -> str:

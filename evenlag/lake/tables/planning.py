@@ -23,6 +23,10 @@ _PREDICTION_STRUCT: Final = (
     "horizon_wait_ms: BIGINT>"
 )
 
+_INTERVAL: Final = "predicted: DOUBLE, lower: DOUBLE, upper: DOUBLE"
+_EXPECTED: Final = f"ARRAY<STRUCT<measure: STRING, is_horizon: BOOLEAN, ahead_s: DOUBLE, {_INTERVAL}>>"
+_SCORED: Final = f"ARRAY<STRUCT<measure: STRING, {_INTERVAL}, actual: DOUBLE, held: BOOLEAN>>"
+
 PLANS: Final = table(
     "plans",
     "a plan's head: an assignment for one group from one snapshot; without it there is no plan",
@@ -79,6 +83,12 @@ PLANS: Final = table(
         "capacities",
         "ARRAY<STRUCT<member_key: STRING, capacity: DOUBLE>>",
         "relative capacities by measured speeds, which the plan balances by; null: as the policy configures",
+    ),
+    Column(
+        "expected",
+        _EXPECTED,
+        "total_lag_records and time_lag_ms with the plan, at the next snapshot and at the horizon, with an "
+        "interval of 90 % by the errors of `forecasts`; null: no speed or forecast is known",
     ),
     key=("plan_id",),
     writer="direct",
@@ -220,6 +230,7 @@ OUTCOMES: Final = table(
         "null: earlier versions",
     ),
     *_COST_COLUMNS,
+    Column("expected", _SCORED, "what the plan predicted for this snapshot, and whether it held"),
     key=("plan_id",),
     writer="direct",
 )
@@ -255,6 +266,7 @@ PLAN_EVALUATIONS: Final = table(
     ),
     Column("actual_record_s", "DOUBLE", "those of the replay of what ran, without stops for the plan"),
     Column("cost_record_s", "DOUBLE", "those that the measured stops cost; all three null: not replayed"),
+    Column("expected", _SCORED, "what the plan predicted for its horizon, and whether it held"),
     key=("plan_id",),
     writer="direct",
 )

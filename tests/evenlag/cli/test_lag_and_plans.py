@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import DECISIONS, MEMBERS, PLAN_EVALUATIONS, SNAPSHOTS, SPEEDS
+from evenlag.lake.tables import DECISIONS, MEMBERS, OUTCOMES, PLAN_EVALUATIONS, PLANS, SNAPSHOTS, SPEEDS
 from tests.support.lakes.command_lake import (
     APPLIED_PLAN,
     FIRST,
@@ -231,6 +231,7 @@ def test_a_local_lake_is_read_without_python_code_in_arrow_s_threads(
     assert LakeReader(str(lake)).read(SNAPSHOTS).num_rows == 2
 
 
+FRAMES = dict.fromkeys(range(0x2500, 0x2580), " ")
 NOBODY = "the group has no members: its application is not running, or takes partitions by assign()"
 
 
@@ -289,3 +290,37 @@ def test_a_plan_says_whether_it_paid_off(evenlag: Evenlag, evaluated: Path) -> N
     assert content["score"]["paid_off"] is False
     shown = evenlag("plans", APPLIED_PLAN[:8], "--lake", evaluated).stdout
     assert "It did not pay off: the most loaded member is 1600 records behind." in " ".join(shown.split())
+
+
+def test_a_plan_shows_its_predictions_and_the_speeds_of_its_members(
+    evenlag: Evenlag, lake: Path, tmp_path: Path
+) -> None:
+    copy, plan_id = tmp_path / "predicted", "e5" * 32
+    shutil.copytree(lake, copy)
+    (plan,) = LakeReader(str(copy)).read(PLANS, filters=[("plan_id", "=", APPLIED_PLAN)]).to_pylist()
+
+    def expected(measure: str, *numbers: float | None, horizon: bool = False) -> dict[str, Any]:
+        names = ("ahead_s", "predicted", "lower", "upper")
+        return {"measure": measure, "is_horizon": horizon} | dict(zip(names, numbers, strict=True))
+
+    rows = [
+        expected("total_lag_records", 300.0, 1_600.0, 1_200.0, 2_500.0),
+        expected("total_lag_records", 1_800.0, 40.0, 0.0, 90.0, horizon=True),
+        expected("time_lag_ms", 300.0, 61_000.0, None, None),
+    ]
+    write_rows(copy, PLANS, [plan | {"plan_id": plan_id, "expected": rows}])
+    about = {"plan_id": plan_id, "group_id": "payments", "snapshot_id": SECOND, "slot": SECOND_SLOT}
+    about |= {"outcome": "APPLIED", "reason": "it paid", "published_at": FIRST_SLOT, "scored_after_ms": 1}
+    for table, place, actual, held in ((OUTCOMES, 0, 1_700.0, True), (PLAN_EVALUATIONS, 1, 91.0, False)):
+        write_rows(copy, table, [about | {"expected": [rows[place] | {"actual": actual, "held": held}]}])
+    speeds = [{"member_id": "c0-x", "speed_records_per_s": 12.34, "is_bound": True, "confidence": 0.5}]
+    head = {"snapshot_id": plan["snapshot_id"], "group_id": "payments"}
+    write_rows(copy, SPEEDS, [head | {"members": speeds, "partitions": []}])
+    lines = [
+        " ".join(line.split())
+        for line in evenlag("plans", plan_id[:8], "--lake", copy).stdout.translate(FRAMES).splitlines()
+    ]
+    assert "lag 5 min 1,600 1,200 2,500 1,700 yes" in lines
+    assert "lag 30 min 40 0 90 91 NO" in lines
+    assert "time behind 5 min 1 min 1 s - - -" in lines
+    assert any(line.startswith("c0-x") and "≥ 12.3" in line and "50%" in line for line in lines)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,12 @@ import pytest
 import yaml
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import OUTCOMES, PLANS
+from evenlag.lake.snapshot_reader import snapshot_filters
+from evenlag.lake.tables import ADVICE, LAG, OUTCOMES, PLANS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.overview.metrics import OUTCOME_REASONS, ClusterCounts, render_metrics
 from evenlag.publishing.event_log import append_plan_events, plan_event
+from evenlag.queries.advice import SHOWN_COLUMNS
 from tests.evenlag.overview.test_metric_families import parse
 from tests.evenlag.overview.test_server import TOKEN, ask
 from tests.support.overview.prometheus import (
@@ -55,8 +57,15 @@ def rules() -> dict[str, Mapping[str, Any]]:
 
 
 def add_recent_plans(root: str) -> None:
-    """A plan that was published and followed a moment ago: recorded lakes grow old."""
+    """A plan that was followed a moment ago, as recorded lakes grow old, and a target that is missed."""
     reader, now = LakeReader(root), datetime.now(UTC)
+    found = reader.read_newest(SNAPSHOTS, "end_read_at", columns=SNAPSHOTS.column_names, filters=[])
+    newest = found.to_pylist()[0]
+    head = {name: newest[name] for name in ("cluster", "day", "snapshot_id", "slot", "end_read_at")}
+    groups = reader.read(LAG, columns=["group_id"], filters=snapshot_filters(newest))["group_id"]
+    told = {"num_members": 1, "members_needed": 2, "reason": "rate", "target_wait_s": 5, "met_share": 0.5}
+    told |= {"is_target_met": False, "missed_since": now, "group_id": groups[0].as_py()}
+    append_once(root, ADVICE, [dict.fromkeys(ADVICE.column_names) | head | told], None)
     plan = reader.read(PLANS).to_pylist()[-1]
     plan |= {"plan_id": "of-this-test", "day": now.date()}
     event = plan_event(plan, "PUBLISHED", reason=None, actor="test", at=now)
@@ -163,7 +172,13 @@ def test_each_reason_is_on_the_page() -> None:
 
 def test_rules_and_dashboard_use_metrics_that_exist() -> None:
     counts = {"orders": ClusterCounts(published_at=datetime(2026, 3, 1, tzinfo=UTC))}
-    text = render_metrics(overview_of(*groups_of_each_kind()), counts).decode()
+    advice = dict.fromkeys(SHOWN_COLUMNS) | {"target_wait_s": 5, "is_target_met": False, "met_share": 0.5}
+    advice |= {"missed_since": datetime(2026, 3, 1, tzinfo=UTC), "members_needed": 3, "reason": "rate"}
+    first, *others = groups_of_each_kind()
+    groups = (replace(first, advice=advice, speeds=(7.0, 9.0, 40.0)), *others)
+    text = render_metrics(overview_of(*groups), counts).decode()
+    for name, speed in (("min", 7.0), ("median", 9.0), ("max", 40.0)):
+        assert list(parse(text)[f"group_member_speed_{name}_records_per_second"].values()) == [speed]
     known = {f"evenlag_{name}" for name in parse(text)}
     used = {name: metrics_of(rule["expr"]) for name, rule in rules().items()}
     used |= {name: metrics_of(expression) for name, expression in dashboard_expressions().items()}

@@ -21,7 +21,12 @@ Rows = list[dict[str, Any]]
 WANTED: Held = {"m-1": [0, 1], "m-2": [2, 3]}
 OLD: Held = {"m-1": [2, 3], "m-2": [0, 1]}
 HALF: Held = {"m-1": [0, 2], "m-2": [1, 3]}
-METRICS = {
+METRICS: dict[str, Any] = {
+    "slot": NOW - timedelta(seconds=60),
+    "expected": [
+        {"measure": "total_lag_records", "is_horizon": False, "ahead_s": 50.0}
+        | {"predicted": 7.0, "lower": 2.0, "upper": 9.0}
+    ],
     "metrics_before": {"max_member_lag_records": 9, "lag_skew": 1.0},
     "metrics_after": {"max_member_lag_records": 5, "lag_skew": 1.0},
 }
@@ -224,7 +229,7 @@ def test_what_a_snapshot_does_not_know_is_not_counted_as_no_lag() -> None:
     assert shown == {name: expected for name, (_, expected) in LAGS.items()}
 
 
-def test_an_outcome_has_what_the_publishing_saw_of_its_cost() -> None:
+def test_an_outcome_has_what_its_plan_expected_and_what_the_publishing_saw_of_its_cost() -> None:
     hour = timedelta(hours=1)
     cost = {"follow_ms": 6500, "rebalancing_ms": 2500, "num_triggers": 1}
     plans = [
@@ -236,7 +241,10 @@ def test_an_outcome_has_what_the_publishing_saw_of_its_cost() -> None:
         plans,
         [row for name in names for row in planned_rows(name)],
         [row for name in names for row in people(name, WANTED, None)],
-        [],
+        [{**row, "status": "OK", "lag_records": 3} for name in names[:1] for row in planned_rows(name)],
     )
+    (expected,) = rows["seen"]["expected"]
+    assert (expected["predicted"], expected["actual"], expected["held"]) == (7.0, 12.0, False)
+    assert rows["unseen"]["expected"] is None
     assert {name: rows["seen"][name] for name in cost} == cost
     assert {name: rows["unseen"][name] for name in cost} == dict.fromkeys(cost)

@@ -14,6 +14,7 @@ from assignor_core.hint import HintPayload
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.logging_setup import JsonFormatter, WorkerLog, log_fields
+from evenlag.planning.expectations import Expected
 from evenlag.planning.group_work import GroupFacts
 from evenlag.planning.plan_batch import GroupHistory, PlanContext, plan_batch
 from evenlag.policy.loader import parse_policy
@@ -378,6 +379,18 @@ def test_members_of_other_speeds_get_other_shares_by_time() -> None:
     assert 0 < plan["record_s_cost"] < 100
     assert plan["gain"] > 0.99
     assert plan["count_gap"] == 4
+
+
+def test_a_plan_has_the_predictions_of_the_group_without_what_it_saves() -> None:
+    rows = with_forecasts(lag([0, 0, 0, 0], (10.0,) * 4), [10.0] * 4)
+    staying = Expected("total_lag_records", False, 100.0, 1_600.0, 1_550.0, 1_900.0)
+    planned = context(TIMED, GroupHistory(expected=(staying,)))
+    _, plan, _ = decide(rows, with_speeds(members(), [5.0, 80.0]), planned)
+    assert plan is not None
+    # 1,500 of the 1,600 records are those that the slow member would be behind by.
+    (expected,) = plan["expected"]
+    found = [expected[name] for name in ("ahead_s", "predicted", "lower", "upper")]
+    assert found == pytest.approx([100.0, 100.0, 50.0, 400.0], abs=20)
 
 
 def test_a_lower_bound_of_a_speed_is_no_speed() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, FORECASTS, PLAN_EVALUATIONS, PLAN_EVENTS, SNAPSHOTS
+from evenlag.planning.expectations import Expected
 from evenlag.planning.plan_batch import GroupHistory
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_policy
@@ -138,7 +139,7 @@ def test_a_group_planned_by_time_knows_its_interval_its_follow_times_and_its_err
     slots = [{"snapshot_id": f"s-{n}", "slot": NOW - n * STEP, "day": NOW.date()} for n in (0, 1, 3)]
     write_rows(tmp_path, SNAPSHOTS, arrow(SNAPSHOTS, [marker(**row) for row in slots]))
     errors = {"common_errors": [0.0, 2.0], "own_errors": [1.0, 0.0]}
-    forecasts = [
+    forecasts: list[dict[str, Any]] = [
         {
             "group_id": group,
             "slot": NOW,
@@ -150,6 +151,8 @@ def test_a_group_planned_by_time_knows_its_interval_its_follow_times_and_its_err
         | errors
         for group in ("b-lag", "timed", "new")
     ]
+    staying = Expected("total_lag_records", True, 600.0, 5.0, None, None)
+    forecasts[1] |= {"predictions": [staying._asdict()]}
     write_rows(tmp_path, FORECASTS, arrow(FORECASTS, forecasts))
     events = [
         {
@@ -172,4 +175,7 @@ def test_a_group_planned_by_time_knows_its_interval_its_follow_times_and_its_err
     assert (new.follow_s, new.rebalancing_s) == (None, None)
     assert timed.common is not None
     assert timed.common.tolist() == errors["common_errors"]
-    assert read_history(LakeReader(str(tmp_path)), policy(), "c", NOW) == {}
+    assert (found["timed"].expected, found["new"].expected) == ((staying,), ())
+    # What is predicted is known of groups that are planned by lag, too.
+    by_lag = read_history(LakeReader(str(tmp_path)), policy(), "c", NOW)
+    assert by_lag == {"timed": GroupHistory(expected=(staying,))}

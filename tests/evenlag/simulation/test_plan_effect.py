@@ -1,4 +1,4 @@
-"""What a plan has saved, beside areas under the lag that were calculated by hand."""
+"""What a plan has saved, beside areas under the lag that were calculated manually."""
 
 from __future__ import annotations
 

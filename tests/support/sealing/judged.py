@@ -53,6 +53,8 @@ def changed(value: Any, kind: str) -> Any:
     """Another value of the same type, as near as can be."""
     if kind.startswith("ARRAY<STRUCT<member_key"):
         return [*(value or ()), {"member_key": "i:x", "capacity": 7.0}]
+    if kind.startswith("ARRAY<STRUCT<measure"):
+        return [*(value or ()), {"measure": "total_lag_records", "is_horizon": True, "predicted": 7.0}]
     if value is None and kind.startswith("STRUCT"):
         name, first = kind.removeprefix("STRUCT<").rstrip(">").split(", ")[0].split(": ")
         return {name: _OF_NULL[first]}
