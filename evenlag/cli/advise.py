@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
@@ -12,11 +13,13 @@ from evenlag.cli.layout import NUM_PARTITIONS, Column, Table, filled_table, numb
 from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import JsonOption, LakeScope
 from evenlag.errors import NotFoundError
-from evenlag.formatting import did_you_mean, number, percent
+from evenlag.formatting import did_you_mean, moment, number, percent, speed_text
 from evenlag.queries.advice import (
     SHOWN_COLUMNS,
+    Peak,
     needed_text,
     read_advice,
+    read_peak,
     reason_text,
     target_text,
     wait_text,
@@ -65,13 +68,15 @@ def advise(
         typer.echo(printable_lines(manifest_text(manifest, about)), nl=False)
         return
     members = _member_rows(reader, snapshot, group, row)
+    peak = read_peak(reader, snapshot, group)
     if as_json:
         head = {"cluster": cluster, "group_id": group, "read_at": row["end_read_at"]}
+        head |= {"peak_hour": peak and peak.hour, "peak_records_per_s": peak and peak.records_per_s}
         print_json(head | {name: row[name] for name in SHOWN_COLUMNS} | {"members": members})
         return
     out = console()
     out.print(_headline(group, row), soft_wrap=True)
-    out.print(_numbers_table(row))
+    out.print(_numbers_table(row, peak))
     out.print(_members_table(members))
 
 
@@ -124,7 +129,7 @@ def _headline(group: str, row: Mapping[str, Any]) -> str:
     return f"{group} needs {needed} members and has {has}. {reason_text(row)}{bound}"
 
 
-def _numbers_table(row: Mapping[str, Any]) -> Table:
+def _numbers_table(row: Mapping[str, Any], peak: Peak | None) -> Table:
     shown = Table("", ("what", "value"), right=("value",), keys=("what",))
     facts = (
         ("members needed", needed_text(row) or "not known"),
@@ -132,6 +137,7 @@ def _numbers_table(row: Mapping[str, Any]) -> Table:
         ("most in the last 24 hours", number(row["most_members"])),
         ("if partitions could be divided", number(row["members_by_rate"])),
         ("arrivals, in records of cost 1 per second", number(row["work_per_s"], digits=1)),
+        ("records per second in the busiest hour of 7 days", _peak_text(row, peak)),
         ("speed of a member, in the same", number(row["speed_records_per_s"], digits=1)),
         ("confidence in speeds", percent(row["confidence"])),
         ("moves to get there", number(row["moves"])),
@@ -144,14 +150,21 @@ def _numbers_table(row: Mapping[str, Any]) -> Table:
     return shown
 
 
+def _peak_text(row: Mapping[str, Any], peak: Peak | None) -> str:
+    """The busiest hour, and how many members its rate needs at the measured speed."""
+    if peak is None:
+        return "not known"
+    speed = row["speed_records_per_s"]
+    needed = f", {number(ceil(peak.records_per_s / speed))} members' work" if speed else ""
+    return f"{number(peak.records_per_s, digits=1)} from {moment(peak.hour)}{needed}"
+
+
 def _members_table(members: list[dict[str, Any]]) -> Table:
     columns = (
         Column("member", lambda row: row["member_id"]),
         Column("client", lambda row: row["client"]),
         NUM_PARTITIONS,
-        numbers(
-            "speed/s", lambda row: ("≥ " * row["is_bound"]) + number(row["speed_records_per_s"], digits=1)
-        ),
+        numbers("speed/s", lambda row: speed_text(row["speed_records_per_s"], row["is_bound"])),
         numbers("confidence", lambda row: percent(row["confidence"])),
         numbers("work/s", lambda row: number(row["work_per_s"], digits=1)),
         Column("note", lambda row: "may go" if row["may_go"] else ""),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import AdviceReason
 from evenlag.formatting import duration, moment, number, percent
-from evenlag.lake.tables import ADVICE
+from evenlag.lag.group_lag import counted_rows
+from evenlag.lake.snapshot_reader import snapshot_filters
+from evenlag.lake.tables import ADVICE, HOURLY_RATES, LAG
 
 if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
@@ -20,6 +22,7 @@ SHOWN_COLUMNS: Final = (
     *("confidence", "most_members", "target_wait_s", "wait_ms", "is_target_met", "missed_since", "met_share"),
 )
 """Columns of ``advice`` that commands answer with."""
+_PEAK_DAYS: Final = timedelta(days=7)
 
 
 def read_advice(
@@ -32,6 +35,30 @@ def read_advice(
     columns = ("group_id", "end_read_at", *SHOWN_COLUMNS)
     rows = reader.read_newest(ADVICE, "end_read_at", columns=columns, filters=filters).to_pylist()
     return {row["group_id"]: row for row in rows}
+
+
+class Peak(NamedTuple):
+    """The hour of the last seven days in which most records arrived at a group's partitions, per second."""
+
+    hour: datetime
+    records_per_s: float
+
+
+def read_peak(reader: LakeReader, snapshot: Mapping[str, Any], group_id: str) -> Peak | None:
+    """Read the busiest hour of a group by ``hourly_rates``; None if no hour is known."""
+    keys = ["topic_id", "topic", "partition"]
+    filters = [*snapshot_filters(snapshot), ("group_id", "=", group_id)]
+    owned = counted_rows(reader.read(LAG, columns=[*keys, "status"], filters=filters)).select(keys)
+    of_days: list[Filter] = [
+        ("cluster", "=", snapshot["cluster"]),
+        ("day", ">=", snapshot["day"] - _PEAK_DAYS),
+        ("topic", "in", sorted(set(owned["topic"].to_pylist()))),
+    ]
+    rates = reader.read(HOURLY_RATES, columns=["hour", *keys, "arrival_rate_records_per_s"], filters=of_days)
+    of_group = rates.join(owned, keys, join_type="inner").group_by("hour")
+    hours = of_group.aggregate([("arrival_rate_records_per_s", "sum")]).to_pylist()
+    peaks = (Peak(row["hour"], row["arrival_rate_records_per_s_sum"]) for row in hours)
+    return max(peaks, key=lambda each: each.records_per_s, default=None)
 
 
 def needed_text(row: Mapping[str, Any] | None) -> str:

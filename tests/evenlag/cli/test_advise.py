@@ -12,7 +12,7 @@ import yaml
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
-from evenlag.lake.tables import FORECASTS, MEMBERS, SPEEDS
+from evenlag.lake.tables import FORECASTS, HOURLY_RATES, MEMBERS, SPEEDS
 from evenlag.monitoring.alerts import find_changes
 from evenlag.overview.metrics import render_metrics
 from evenlag.overview.model import Overview, Sign
@@ -36,28 +36,29 @@ groups:
   - {{match: payments, target_wait_s: 5}}
 """
 RATES = (60.0, 60.0, 60.0, 20.0)
-# Fields, and the types of their values, that the two APIs have; a list has one kind of items. From the
-# CustomResourceDefinition of keda.sh/v1alpha1 and the API reference of autoscaling/v2.
+# Fields, and the types of their values, that the two APIs have; a list has one kind of items, and a field
+# with a star is required. From the CustomResourceDefinition of keda.sh/v1alpha1 (kedacore/keda, 756b2de) and
+# the API reference of autoscaling/v2.
 _METADATA: Final = {"name": str}
 KEDA: Final = {
     "apiVersion": {"keda.sh/v1alpha1"},
     "kind": {"ScaledObject"},
     "metadata": _METADATA,
-    "spec": {
-        "scaleTargetRef": {"name": str, "apiVersion": str, "kind": str},
+    "*spec": {
+        "*scaleTargetRef": {"*name": str, "apiVersion": str, "kind": str},
         "pollingInterval": int,
         "cooldownPeriod": int,
         "minReplicaCount": int,
         "maxReplicaCount": int,
-        "triggers": [
+        "*triggers": [
             {
-                "type": {"prometheus"},
-                "metricType": {"AverageValue", "Value"},
+                "*type": {"prometheus"},
+                "metricType": {"AverageValue", "Value", "Utilization"},
                 # Texts only, whatever they mean.
-                "metadata": {
-                    "serverAddress": str,
-                    "query": str,
-                    "threshold": str,
+                "*metadata": {
+                    "*serverAddress": str,
+                    "*query": str,
+                    "*threshold": str,
                     "ignoreNullValues": {"true", "false"},
                 },
             }
@@ -68,16 +69,16 @@ HPA: Final = {
     "apiVersion": {"autoscaling/v2"},
     "kind": {"HorizontalPodAutoscaler"},
     "metadata": _METADATA,
-    "spec": {
-        "scaleTargetRef": {"name": str, "apiVersion": {"apps/v1"}, "kind": {"Deployment"}},
+    "*spec": {
+        "*scaleTargetRef": {"*name": str, "apiVersion": {"apps/v1"}, "*kind": {"Deployment"}},
         "minReplicas": int,
-        "maxReplicas": int,
+        "*maxReplicas": int,
         "metrics": [
             {
-                "type": {"External"},
+                "*type": {"External"},
                 "external": {
-                    "metric": {"name": str, "selector": {"matchLabels": {"cluster": str, "group": str}}},
-                    "target": {"type": {"AverageValue"}, "averageValue": str},
+                    "*metric": {"*name": str, "selector": {"matchLabels": {"cluster": str, "group": str}}},
+                    "*target": {"*type": {"AverageValue"}, "averageValue": str},
                 },
             }
         ],
@@ -86,14 +87,16 @@ HPA: Final = {
 
 
 def misfits(value: Any, schema: Any, where: str = "") -> list[str]:
-    """Return which parts of a manifest the schema does not have."""
+    """Return which parts of a manifest the schema does not have, or requires."""
     if isinstance(schema, dict):
-        unknown = [f"{where}.{name}" for name in value if name not in schema]
-        return unknown + [
+        parts = {name.removeprefix("*"): part for name, part in schema.items()}
+        required = {name.removeprefix("*") for name in schema if name.startswith("*")}
+        wrong = [f"{where}.{name}" for name in sorted(value.keys() - parts.keys() | required - value.keys())]
+        return wrong + [
             each
             for name, part in value.items()
-            if name in schema
-            for each in misfits(part, schema[name], f"{where}.{name}")
+            if name in parts
+            for each in misfits(part, parts[name], f"{where}.{name}")
         ]
     if isinstance(schema, list):
         return [each for part in value for each in misfits(part, schema[0], f"{where}[]")]
@@ -145,6 +148,28 @@ def test_the_numbers_behind_the_advice_are_in_the_answer(evenlag: Evenlag, advis
     assert "app-c0-x" in shown
 
 
+def test_the_busiest_hour_of_a_week_is_that_of_the_groups_partitions(evenlag: Evenlag, advised: Path) -> None:
+    assert json.loads(evenlag("advise", "payments", "--lake", advised, "--json").stdout)["peak_hour"] is None
+    midnight = SECOND_SLOT.replace(hour=0, minute=0, second=0, microsecond=0)
+    rows = [
+        # Of another topic; longer ago; and 150 and 250 of the group.
+        (1, TOPIC_ID, "others", 0, 900.0),
+        (24 * 8, TOPIC_ID, "orders", 0, 900.0),
+        *((2, TOPIC_ID, "orders", number, 50.0) for number in range(3)),
+        *((26, TOPIC_ID, "orders", number, 125.0) for number in range(2)),
+    ]
+    ids = {"from_snapshot_id": "s-1", "to_snapshot_id": "s-2"}
+    for ago, topic_id, topic, number, rate in rows:
+        hour = midnight - timedelta(hours=ago)
+        where = {"topic_id": topic_id, "topic": topic, "partition": number, "hour": hour, "day": hour.date()}
+        write_rows(advised, HOURLY_RATES, [ids | where | {"arrival_rate_records_per_s": rate}])
+    found = json.loads(evenlag("advise", "payments", "--lake", advised, "--json").stdout)
+    assert found["peak_records_per_s"] == 250.0
+    assert found["peak_hour"].startswith(f"{midnight - timedelta(hours=26):%Y-%m-%dT22:00}")
+    assert "250.0 from" in (shown := evenlag("advise", "payments", "--lake", advised, COLUMNS="140").stdout)
+    assert "3 members' work" in shown
+
+
 def test_a_group_without_advice_is_not_found(evenlag: Evenlag, advised: Path, lake: Path) -> None:
     answer = evenlag("advise", "paymints", "--lake", advised)
     assert answer.exit_code == 4
@@ -164,6 +189,7 @@ def test_manifests_have_only_what_their_schemas_have(evenlag: Evenlag, advised: 
     assert found["spec"]["maxReplicas"] == len(RATES)
     assert misfits({"spec": {"minReplica": 1, "maxReplicas": "4"}}, HPA) == [
         ".spec.minReplica",
+        ".spec.scaleTargetRef",
         ".spec.maxReplicas",
     ]
 
