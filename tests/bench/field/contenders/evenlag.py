@@ -115,13 +115,13 @@ class Evenlag(GroupContender):
         is_rebalancing = self.is_rebalancing(seen)
         with self.deciding():
             self._speeds.observe(seen.now_s, seen.lag, seen.end, self.owner, is_rebalancing=is_rebalancing)
+            self._forecast.observe(seen.now_s, seen.end)
         if last is None or not self.members or is_rebalancing:
             return
         members = self.ordered(self.members)
         rate = (seen.end - last.end) / (seen.now_s - last.now_s)
         with self.deciding():
             group = self.group(members, seen.lag)
-            self._forecast.observe(seen.now_s, seen.end)
             target = self._plan(group, members, rate, seen)
         scaled = scale_measured(self.rule.load, self._measured(group, members, rate, last, seen))
         self.at(seen.now_s + length_s, lambda later: self._publish(group, target, scaled, seen.now_s, later))
