@@ -158,8 +158,8 @@ def test_a_partition_that_is_there_is_shown(evenlag: Evenlag, audited: Path) -> 
     ("words", "code", "message"),
     [
         (("plans", APPLIED_PLAN, "--group", "other"), 4, "belongs to the group 'payments', not 'other'"),
-        (("plans", APPLIED_PLAN, "--days", "3"), 2, "--days and --limit go with the list of plans"),
-        (("plans", APPLIED_PLAN, "--limit", "3"), 2, "--days and --limit go with the list of plans"),
+        (("plans", APPLIED_PLAN, "--days", "3"), 2, "go with the list of plans, not with one PLAN"),
+        (("plans", APPLIED_PLAN, "--limit", "3"), 2, "go with the list of plans, not with one PLAN"),
         (("report", "payments", "--to", "2100-01-01"), 4, "no snapshot of orders was taken in the 24 hours"),
         (("report", "payments", "--to", "1999-01-01"), 4, "orders up to 1999-01-01"),
     ],

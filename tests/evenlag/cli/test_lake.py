@@ -40,8 +40,8 @@ def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_
         assert not checks[name, "PROPERTIES"]["is_ok"]
         assert not by_name[name]["is_healthy"]
         allowed = checks[name, "PROPERTIES"]["allowed"]
-        assert "setTransactionRetentionDuration: interval 3 days" in allowed
-        assert "logRetentionDuration: interval 3 days" in allowed
+        assert "setTransactionRetentionDuration: interval 6 hours" in allowed
+        assert "logRetentionDuration: interval 3 hours" in allowed
     shown = evenlag("lake", "status", "--lake", copy)
     assert shown.exit_code == 0
     assert "lag: PROPERTIES" in shown.stdout
