@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from evenlag.enums import LagStatus, PlanEvent
+from evenlag.errors import JobError
 from evenlag.formatting import NOTHING
 from evenlag.safe_text import printable, printable_lines
 
@@ -89,13 +90,14 @@ def print_line(stream: IO[str], line: str) -> None:
     stream.flush()
 
 
-def is_confirmed(question: str) -> bool:
-    """Ask on stderr and read a line of stdin: only ``y`` and ``yes`` confirm."""
+def confirm(question: str) -> None:
+    """Ask on stderr and read a line of stdin: only ``y`` and ``yes`` confirm, all else is an error."""
     print_line(sys.stderr, f"{question} [y/N]")
-    try:
-        return sys.stdin.readline().strip().lower() in {"y", "yes"}
-    except UnicodeDecodeError:
-        return False
+    answer = ""
+    with suppress(UnicodeDecodeError):
+        answer = sys.stdin.readline()
+    if answer.strip().lower() not in {"y", "yes"}:
+        raise JobError("not confirmed, so nothing was changed: answer y, or give --yes")
 
 
 def print_json(value: Any, *, is_line: bool = False) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from assignor_core.hint import GROUP_KEY_PREFIX, Hint
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, Target, find_target
-from evenlag.cli.console import console, is_confirmed, print_error, print_json
+from evenlag.cli.console import confirm, console, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.layout import SHORT_ID, Column, Table, filled_table, numbers
 from evenlag.cli.option_types import argument, lake_root, option
@@ -441,8 +441,8 @@ def purge(
     found = read_hint_topic(target.settings, ()).foreign
     what = f"{number(found.num_keys)} keys with {number(found.num_bytes)} bytes"
     if found.num_keys:
-        if not yes and not is_confirmed(f"Remove {what} from {topic}? It cannot be undone."):
-            raise typer.Exit(1)
+        if not yes:
+            confirm(f"Remove {what} from {topic}? It cannot be undone.")
         purge_foreign(target.loaded, target.name, **by)
     if as_json:
         head = {"cluster": target.name, "hint_topic": topic}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from evenlag.cli.console import console, is_confirmed, print_json, status_text
+from evenlag.cli.console import confirm, console, print_json, status_text
 from evenlag.cli.job_runner import JobFailedError, job_result
 from evenlag.cli.layout import Column, filled_table, numbers
 from evenlag.cli.option_types import option
@@ -109,8 +109,8 @@ def erase(
         raise UsageError("name one of --group and --member")
     name = _checked_cluster("erasure", config, cluster)
     what = f"the group {group!r}" if group is not None else f"the member {member!r}"
-    if not (dry_run or yes) and not is_confirmed(f"Erase {what} from all tables? It cannot be undone."):
-        raise typer.Exit(1)
+    if not (dry_run or yes):
+        confirm(f"Erase {what} from all tables? It cannot be undone.")
     options = {"group": group, "member": member, "config": config, "cluster": name, "dry_run": dry_run}
     done = job_result(context, remote, "erase", **options)
     if as_json:

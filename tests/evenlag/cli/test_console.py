@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import math
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.cli.console import is_confirmed, print_json
+from evenlag.cli.console import confirm, print_json
+from evenlag.errors import JobError
 from evenlag.formatting import duration, number, percent
 
 if TYPE_CHECKING:
@@ -63,4 +65,5 @@ def test_people_see_a_dash_for_what_is_not_finite(value: float | None) -> None:
 )
 def test_only_yes_confirms(answer: bytes, *, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(answer), encoding="utf-8"))
-    assert is_confirmed("Erase it?") is wanted
+    with nullcontext() if wanted else pytest.raises(JobError, match="not confirmed, so nothing was changed"):
+        confirm("Erase it?")
