@@ -16,7 +16,7 @@ from evenlag.planning.advice_rows import (
     AdviceRows,
     build_advice,
 )
-from evenlag.planning.group_steps import GroupStep, write_groups
+from evenlag.planning.group_steps import GroupStep, rows_before, write_groups
 from evenlag.planning.measured_rows import with_measures
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ def _advise_groups(rows: SnapshotReader, policy: Policy) -> int:
         return policy.group_settings(rows.cluster, group_id).target_wait_s
 
     def build(before: SnapshotReader | None, group_ids: list[str]) -> pa.Table:
-        previous = (before or rows).rows_of_groups(ADVICE, STATE_COLUMNS, group_ids)
-        if before is None:
-            previous = previous.slice(0, 0)
+        previous = rows_before(before, rows, ADVICE, STATE_COLUMNS, group_ids)
         return build_advice(read_groups(rows, group_ids), previous, rows.marker, target_of)
 
     return write_groups(rows, GroupStep(ADVICE, build, _OLDEST, "there is no advice for group %s: %s"))

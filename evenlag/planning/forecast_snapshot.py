@@ -12,7 +12,7 @@ from evenlag.lag.hourly_rates import finish_hour, read_hours
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import FORECASTS, LAG, MEMBERS, OFFSETS, SPEEDS
 from evenlag.logging_setup import named_logger
-from evenlag.planning.group_steps import GroupStep, newest_head, write_groups
+from evenlag.planning.group_steps import GroupStep, newest_head, rows_before, write_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,9 +56,7 @@ def _forecast_groups(rows: SnapshotReader, policy: Policy) -> int:
         return offsets.filter(pc.is_valid(offsets["interval_points"])), hourly
 
     def build(before: SnapshotReader | None, group_ids: list[str]) -> pa.Table:
-        previous = (before or rows).rows_of_groups(FORECASTS, FORECASTS.column_names, group_ids)
-        if before is None:
-            previous = previous.slice(0, 0)
+        previous = rows_before(before, rows, FORECASTS, FORECASTS.column_names, group_ids)
         lag = rows.rows_of_groups(LAG, LAG_COLUMNS, group_ids)
         speeds = rows.rows_of_groups(SPEEDS, ("group_id", "members"), group_ids)
         offsets, hourly = shared()

@@ -10,7 +10,7 @@ from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime, timedelta
 
     import pyarrow as pa
@@ -35,6 +35,18 @@ class GroupStep(NamedTuple):
     build: Callable[[SnapshotReader | None, list[str]], pa.Table]
     oldest: timedelta
     failure: str
+
+
+def rows_before(
+    before: SnapshotReader | None,
+    rows: SnapshotReader,
+    table: Table,
+    columns: Sequence[str],
+    group_ids: list[str],
+) -> pa.Table:
+    """Return the rows of groups in an earlier snapshot; without one no rows, of the same columns."""
+    found = (before or rows).rows_of_groups(table, columns, group_ids)
+    return found.slice(0, 0) if before is None else found
 
 
 def write_groups(rows: SnapshotReader, step: GroupStep) -> int:

@@ -15,7 +15,7 @@ from evenlag.lag.speed_rows import (
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, SPEEDS
 from evenlag.logging_setup import named_logger
-from evenlag.planning.group_steps import GroupStep, write_groups
+from evenlag.planning.group_steps import GroupStep, rows_before, write_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,11 +40,8 @@ def measure_speeds(rows: SnapshotReader) -> dict[str, Any]:
 
 def _measure_groups(rows: SnapshotReader) -> int:
     def build(before: SnapshotReader | None, group_ids: list[str]) -> pa.Table:
-        earlier = before or rows
-        previous = earlier.rows_of_groups(SPEEDS, [column.name for column in SPEEDS.columns], group_ids)
-        previous_lag = earlier.rows_of_groups(LAG, LAG_COLUMNS, group_ids)
-        if before is None:
-            previous, previous_lag = previous.slice(0, 0), previous_lag.slice(0, 0)
+        previous = rows_before(before, rows, SPEEDS, SPEEDS.column_names, group_ids)
+        previous_lag = rows_before(before, rows, LAG, LAG_COLUMNS, group_ids)
         now = SnapshotGroups(
             rows.rows_of_groups(LAG, LAG_COLUMNS, group_ids),
             rows.rows_of_groups(MEMBERS, MEMBER_COLUMNS, group_ids),
