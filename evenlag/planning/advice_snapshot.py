@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import ADVICE, FORECASTS, LAG, MEMBERS
-from evenlag.logging_setup import named_logger
 from evenlag.planning.advice_rows import (
     FORECAST_COLUMNS,
     LAG_COLUMNS,
@@ -16,7 +15,7 @@ from evenlag.planning.advice_rows import (
     AdviceRows,
     build_advice,
 )
-from evenlag.planning.group_steps import GroupStep, rows_before, write_groups
+from evenlag.planning.group_steps import GroupStep, guarded_step, rows_before, write_groups
 from evenlag.planning.measured_rows import with_measures
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
     from evenlag.policy.settings import Policy
 
-_LOG = named_logger(__name__)
 # What was advised longer ago is forgotten.
 _OLDEST: Final = timedelta(days=1)
 
@@ -34,11 +32,7 @@ def advise_snapshot(rows: SnapshotReader, policy: Policy) -> dict[str, Any]:
 
     An error costs neither the snapshot nor the step, and one of a group only the advice of this group.
     """
-    try:
-        return {"advised": _advise_groups(rows, policy)}
-    except Exception as error:  # noqa: BLE001 - advice that fails must not fail the snapshot
-        _LOG.error("there is no advice by %s: %s", rows.snapshot_id, error, exc_info=error)
-        return {"advised": 0}
+    return guarded_step(rows, "advised", lambda: _advise_groups(rows, policy), "there is no advice by %s: %s")
 
 
 def _advise_groups(rows: SnapshotReader, policy: Policy) -> int:

@@ -12,7 +12,7 @@ from evenlag.lag.hourly_rates import finish_hour, read_hours
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import FORECASTS, LAG, MEMBERS, OFFSETS, SPEEDS
 from evenlag.logging_setup import named_logger
-from evenlag.planning.group_steps import GroupStep, newest_head, rows_before, write_groups
+from evenlag.planning.group_steps import GroupStep, guarded_step, newest_head, rows_before, write_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,12 +32,12 @@ def forecast_snapshot(rows: SnapshotReader, policy: Policy) -> dict[str, Any]:
     An error costs neither the snapshot nor the step, and one of a group only the forecast of this group:
     planning then uses the rates of the snapshot.
     """
-    try:
+
+    def write() -> int:
         finish_hour(rows)
-        return {"forecasts": _forecast_groups(rows, policy)}
-    except Exception as error:  # noqa: BLE001 - a forecast that fails must not fail the snapshot
-        _LOG.error("the arrivals after %s were not forecast: %s", rows.snapshot_id, error, exc_info=error)
-        return {"forecasts": 0}
+        return _forecast_groups(rows, policy)
+
+    return guarded_step(rows, "forecasts", write, "the arrivals after %s were not forecast: %s")
 
 
 def _forecast_groups(rows: SnapshotReader, policy: Policy) -> int:

@@ -37,6 +37,18 @@ class GroupStep(NamedTuple):
     failure: str
 
 
+def guarded_step(rows: SnapshotReader, name: str, write: Callable[[], int], failure: str) -> dict[str, Any]:
+    """Return how many rows a step has written, for the summary; an error must not fail the snapshot.
+
+    failure: The message of an error, with the snapshot's id and the error.
+    """
+    try:
+        return {name: write()}
+    except Exception as error:  # noqa: BLE001 - lag, plans and hints need none of these steps
+        _LOG.error(failure, rows.snapshot_id, error, exc_info=error)
+        return {name: 0}
+
+
 def rows_before(
     before: SnapshotReader | None,
     rows: SnapshotReader,

@@ -14,14 +14,12 @@ from evenlag.lag.speed_rows import (
 )
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, SPEEDS
-from evenlag.logging_setup import named_logger
-from evenlag.planning.group_steps import GroupStep, rows_before, write_groups
+from evenlag.planning.group_steps import GroupStep, guarded_step, rows_before, write_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_LOG = named_logger(__name__)
 # Speeds that were not measured for so long are forgotten.
 _OLDEST: Final = timedelta(days=7)
 
@@ -31,11 +29,8 @@ def measure_speeds(rows: SnapshotReader) -> dict[str, Any]:
 
     An error costs neither the snapshot nor the step, and one of a group only the speeds of this group.
     """
-    try:
-        return {"speeds": _measure_groups(rows)}
-    except Exception as error:  # noqa: BLE001 - speeds that cannot be measured must not fail the snapshot
-        _LOG.error("the speeds of %s were not measured: %s", rows.snapshot_id, error, exc_info=error)
-        return {"speeds": 0}
+    failure = "the speeds of %s were not measured: %s"
+    return guarded_step(rows, "speeds", lambda: _measure_groups(rows), failure)
 
 
 def _measure_groups(rows: SnapshotReader) -> int:
