@@ -50,8 +50,9 @@ class GroupBatch:
     owner, holder: int64 [P], as an index among its group's members; -1 for none: the owner that a plan
         changes, and the current one. They differ while a group of the consumer protocol is in
         reconciliation: its coordinator completes its target assignment, so a plan changes the target.
-    lag_records, is_unknown, arrival_rate, stalled: [P], without nulls: an unknown lag is 0 records, an
-        unknown rate (records per second) is NaN. A lag that is known as a bound only is unknown, too.
+    lag_records, is_unknown, arrival_rate, consume_rate, stalled: [P], without nulls: an unknown lag is 0
+        records, an unknown rate (records per second) is NaN. A lag that is known as a bound only is unknown,
+        too.
     cost: float64 [P], work of a record; 1 if unknown.
     forecast: float64 [P, K], rates in the steps of the horizon; a row that is unknown has its arrival rate.
     speed, is_bound: [M], units of work per second, NaN if unknown, and whether it is a lower bound.
@@ -75,6 +76,7 @@ class GroupBatch:
     lag_records: NDArray[np.int64]
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
+    consume_rate: NDArray[np.float64]
     stalled: NDArray[np.bool_]
     cost: NDArray[np.float64]
     forecast: NDArray[np.float64]
@@ -143,6 +145,7 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         lag_records=pc.fill_null(lag["lag_records"], 0).to_numpy(),
         is_unknown=is_unknown,
         arrival_rate=rate,
+        consume_rate=numbers(lag, "consume_rate_records_per_s", np.nan),
         stalled=pc.fill_null(lag["stalled"], False).to_numpy(),
         cost=numbers(lag, "cost", 1.0),
         forecast=_forecast(lag, rate),

@@ -38,7 +38,7 @@ class GroupRows:
     held: int32 [P], row → member that owns it now and subscribes to it, -1 for none: see
         ``GroupBatch.holder``.
     is_unknown: bool [P]: whether the lag is unknown; such a partition is not moved.
-    arrival_rate: float64 [P], records per second; NaN if unknown.
+    arrival_rate, consume_rate: float64 [P], records per second; NaN if unknown.
     stalled: bool [P]: whether the partition has lag and no progress.
     cost: float64 [P], forecast: float64 [P, K]: see ``GroupBatch``.
     speed: float64 [M], is_bound: bool [M]: the same, in the order of the group's members.
@@ -49,6 +49,7 @@ class GroupRows:
     topic_ids: tuple[str, ...]
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
+    consume_rate: NDArray[np.float64]
     stalled: NDArray[np.bool_]
     cost: NDArray[np.float64]
     forecast: NDArray[np.float64]
@@ -90,6 +91,7 @@ def build_group(batch: GroupBatch, number: int) -> GroupRows:
         topic_ids=tuple(batch.topic_ids[topics]),
         is_unknown=batch.is_unknown[rows],
         arrival_rate=batch.arrival_rate[rows],
+        consume_rate=batch.consume_rate[rows],
         stalled=batch.stalled[rows],
         cost=batch.cost[rows],
         forecast=batch.forecast[rows],
@@ -260,13 +262,13 @@ def _too_small(
         return None
     size, lag = rows.group.num_members, rows.group.lag.astype(np.float64)
     lags = np.bincount(now[now >= 0], lag[now >= 0], size)
-    rates = np.bincount(now[now >= 0], np.nan_to_num(rows.arrival_rate[now >= 0]).clip(min=0.0), size)
+    rates = np.bincount(now[now >= 0], np.nan_to_num(rows.consume_rate[now >= 0]).clip(min=0.0), size)
     most = int((lags / capacity).argmax())
     falls, noise = relative_gain(lag, capacity, now, target) * lags[most], NOISE_S * rates[most]
     if falls < noise:
         return (
             f"{moves} moves would lower the lag of the most loaded member by {falls:,.0f} records, and "
-            f"arrivals of {NOISE_S:.0f} s are {noise:,.0f}"
+            f"it consumes {noise:,.0f} in {NOISE_S:.0f} s"
         )
     return None
 

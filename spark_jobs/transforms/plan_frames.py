@@ -33,6 +33,7 @@ LAG_COLUMNS: Final = (
     "lag_records",
     "lag_bound",
     "arrival_rate_records_per_s",
+    "consume_rate_records_per_s",
     "stalled",
     "commit_problem",
     "owner_problem",

@@ -37,8 +37,9 @@ CHOSEN: Final = "chosen from the grid"
 GRID: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
     "evenlag": {
         "load": ("lag", "rate", "mix", "time"),
-        "count_slack": (0, 1, 2, 4, 8, 16),
-        "cooldown_s": (600, 300, 120, 60),
+        "count_slack": (None, 0, 2, 8),
+        "cooldown_s": (None, 600, 60),
+        "horizon_s": (1_800, 600, 300),
         "min_gain": (0.05, 0.1, 0.2),
         "max_moves": (1_000, 12, 6),
     },

@@ -424,9 +424,12 @@ def test_a_plan_that_would_save_little_is_not_made() -> None:
     assert unknown["prediction_before"] is None
 
 
-def test_lag_below_the_arrivals_of_two_commit_intervals_is_noise() -> None:
-    for rate, decided in ((3.0, "NO_CHANGE"), (2.0, "PROPOSED")):
-        rows = lag([50, 40, 5, 5], (rate,) * 4)
+def test_lag_that_is_consumed_in_two_commit_intervals_is_noise() -> None:
+    """Whatever has arrived: in a burst of seconds the rate of arrivals says nothing about commits."""
+    for rate, decided in ((3.0, "NO_CHANGE"), (2.0, "PROPOSED"), (None, "PROPOSED")):
+        rows = lag([50, 40, 5, 5], (300.0,) * 4)
+        consumed = rows.column_names.index("consume_rate_records_per_s")
+        rows = rows.set_column(consumed, "consume_rate_records_per_s", pa.array([rate] * 4, pa.float64()))
         decision, _, _ = decide(rows, members(), context(", count_slack: 2"))
         assert decision["decision"] == decided
     assert decision["reason"] is None

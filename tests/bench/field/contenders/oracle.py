@@ -141,8 +141,9 @@ class Oracle(GroupContender):
     HORIZON_S: ClassVar[int] = 300
     STEP_S: ClassVar[int] = 10
 
-    def __init__(self, trace: Trace, *, max_moves: int, count_slack: int) -> None:
-        self._limits = {"max_moves": max_moves, "count_slack": count_slack}
+    def __init__(self, trace: Trace, *, max_moves: int, count_slack: int | None) -> None:
+        slack = trace.num_partitions if count_slack is None else count_slack
+        self._limits = {"max_moves": max_moves, "count_slack": slack}
         records, work = trace.arrivals(trace.num_partitions)
         self._sent = np.vstack([np.zeros(trace.num_partitions), np.cumsum(work, axis=0)])
         self._records = np.vstack(
