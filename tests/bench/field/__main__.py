@@ -22,6 +22,7 @@ from tests.bench.field.page import BROKER, DRAWS, JUDGED, PAGE, SIMULATED_AS, re
 from tests.bench.field.pictures import COURSES, draw_all
 from tests.bench.field.results import FOLDER, ResultFile, first_owners, read_results
 from tests.bench.field.simulate import DRAW, Wanted, course, simulate
+from tests.bench.field.traces import FIRST_SEED
 from tests.bench.field.traces import NAMES as TRACES
 from tests.bench.field.traces import UTILISATIONS
 
@@ -40,7 +41,7 @@ def run_simulate(argv: Sequence[str]) -> int:
     parser.add_argument("--utilisations", nargs="+", type=float, default=UTILISATIONS)
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS)
     parser.add_argument("--seeds", type=int, default=_SEEDS, help="how many, from --first-seed on")
-    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--size", default="simulation")
     parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args(argv)
@@ -111,7 +112,7 @@ def run_draw(argv: Sequence[str]) -> int:
     """Write the tables and pictures from the results."""
     argparse.ArgumentParser(prog="tests.bench.field draw").parse_args(argv)
     tables = write_tables()
-    shown = course("walks", COURSES, seed=0, utilisation=JUDGED, size="simulation")
+    shown = course("walks", COURSES, seed=FIRST_SEED, utilisation=JUDGED, size="simulation")
     draw_all(tables, shown, FOLDER)
     return 0
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.bench.field.traces import NAMES, SIZES, Trace, make_trace
+from tests.bench.field.traces import FIRST_SEED, NAMES, SIZES, Trace, make_trace
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PICTURE = Path(__file__).resolve().parents[3] / "docs" / "bench" / "field" / "traces.svg"
 _SIZE = SIZES["simulation"]
-_SEED = 0
+_SEED = FIRST_SEED
 _UTILISATION = 0.75
 _BIN_S = 60
 _MINUTES = _SIZE.duration_s / 60

@@ -48,6 +48,10 @@ recorded
     2013, drawn by the seed, each taking a 91st of the trace (79 s of two hours, 1,092 times as fast). A day's
     departures of a route are its rate on that day: real skew, weeks, holidays, storms and drift of shares,
     but in steps. ``data/README.md`` names the source and its licence (CC0).
+drawn
+    The keys of ``walks``, ``hot`` or ``unequal`` with a random part of the work, those of ``seasons`` or
+    ``recorded`` with the rest, and either the pods of ``churn`` or pods of random speeds. `DRAWN` decides
+    which; it was drawn when the code of all contenders was frozen, and no setting is tuned on this trace.
 """
 
 from __future__ import annotations
@@ -75,6 +79,10 @@ if TYPE_CHECKING:
 WARM_UP_S = 180
 UTILISATIONS = (0.6, 0.75, 0.9)
 DELTA_PERCENT = 5.0
+# Drawn at random when the code of all contenders was frozen: the trace ``drawn``, and the first of the seeds
+# that the evidence is from.
+DRAWN = 0
+FIRST_SEED = 0
 STEP_S = 30
 ZIPF = 0.8
 _KEYS_PER_PARTITION = 20
@@ -178,7 +186,8 @@ class Trace:
 def make_trace(name: str, seed: int, utilisation: float, size: Size) -> Trace:
     """Return the trace of a name (one of `NAMES`) and seed."""
     chance = np.random.default_rng([39, NAMES.index(name), seed])
-    pods, changes = _churning_pods(chance, size) if name == "churn" else _constant_pods(chance, size, name)
+    is_churning = name == "churn" or (name == "drawn" and _recipe().is_churning)
+    pods, changes = _churning_pods(chance, size) if is_churning else _constant_pods(chance, size, name)
     load = _LOADS[name](chance, size, utilisation)
     rates = load.rates
     sent = (rates[size.warm_up_s :] @ load.cost).mean()
@@ -273,9 +282,14 @@ def _unequal(chance: np.random.Generator, size: Size, utilisation: float) -> _Lo
     partitions = key_partitions(keys, size.num_partitions)
     rates = chance.uniform(0.5, 1.5, size.num_partitions)[partitions]
     cost = chance.lognormal(0, 0.5, size.num_partitions)[partitions] * chance.lognormal(0, 0.3, len(keys))
+    return _Load(keys, np.tile(rates, (size.duration_s, 1)), cost / _median_cost(rates, cost))
+
+
+def _median_cost(rates: Floats, cost: Floats) -> float:
+    """Return the cost that half of the records have at most."""
     by_cost = np.argsort(cost)
     half = np.searchsorted(np.cumsum(rates[by_cost]), rates.sum() / 2)
-    return _Load(keys, np.tile(rates, (size.duration_s, 1)), cost / cost[by_cost[half]])
+    return float(cost[by_cost[half]])
 
 
 def _backlog(chance: np.random.Generator, size: Size, utilisation: float) -> _Load:
@@ -303,6 +317,37 @@ def _recorded(chance: np.random.Generator, size: Size, utilisation: float) -> _L
     return _equal_cost(keys, by_day[:, day].T.astype(np.float64))
 
 
+class _Recipe(NamedTuple):
+    """What `DRAWN` decides; share: of the first trace's work in all."""
+
+    first: str
+    second: str
+    share: float
+    is_churning: bool
+    sigma: float
+
+
+@cache
+def _recipe() -> _Recipe:
+    chance = np.random.default_rng([39, DRAWN])
+    first, second = chance.choice(["walks", "hot", "unequal"]), chance.choice(["seasons", "recorded"])
+    share, is_churning = chance.uniform(0.2, 0.8), chance.random() < 0.5
+    return _Recipe(str(first), str(second), float(share), bool(is_churning), chance.uniform(0.1, 0.6))
+
+
+def _drawn(chance: np.random.Generator, size: Size, utilisation: float) -> _Load:
+    recipe = _recipe()
+    first, second = (_LOADS[name](chance, size, utilisation) for name in (recipe.first, recipe.second))
+    keys = (*first.keys, *(b"second-" + key for key in second.keys))
+    shares = (recipe.share, 1 - recipe.share)
+    rates = [
+        load.rates * (share / (load.rates @ load.cost).mean())
+        for load, share in zip((first, second), shares, strict=True)
+    ]
+    both, cost = np.hstack(rates), np.concatenate([first.cost, second.cost])
+    return _Load(keys, both, cost / _median_cost(both[size.warm_up_s :].mean(axis=0), cost))
+
+
 _LOADS: dict[str, Callable[[np.random.Generator, Size, float], _Load]] = {
     "walks": _walks,
     "seasons": _seasons,
@@ -312,6 +357,7 @@ _LOADS: dict[str, Callable[[np.random.Generator, Size, float], _Load]] = {
     "backlog": _backlog,
     "churn": _walks,
     "recorded": _recorded,
+    "drawn": _drawn,
 }
 NAMES = tuple(_LOADS)
 
@@ -331,6 +377,9 @@ def _constant_pods(chance: np.random.Generator, size: Size, name: str) -> tuple[
     if name == "unequal":
         ratios = np.resize(_SPEEDS, size.num_pods)
         speeds = size.speed * chance.permutation(ratios) / ratios.mean()
+    elif name == "drawn":
+        ratios = chance.lognormal(0, _recipe().sigma, size.num_pods)
+        speeds = size.speed * ratios / ratios.mean()
     pods = tuple(Pod(f"pod-{number}", None, float(speed)) for number, speed in enumerate(speeds))
     return pods, ((0, tuple(range(size.num_pods))),)
 

@@ -23,7 +23,7 @@ from tests.bench.field.broker.contenders import REAL
 from tests.bench.field.broker.machine import versions
 from tests.bench.field.broker.programs import Programs
 from tests.bench.field.contenders import chosen_settings
-from tests.bench.field.traces import NAMES, SIZES, make_trace
+from tests.bench.field.traces import FIRST_SEED, NAMES, SIZES, make_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RESULTS: Final = Path(__file__).resolve().parents[4] / "docs" / "bench" / "field" / "broker"
 TRACES: Final = ("walks", "backlog", "churn")
-SEEDS: Final = (0, 1, 2)
+SEEDS: Final = tuple(range(FIRST_SEED, FIRST_SEED + 3))
 UTILISATION: Final = 0.75
 _DIGITS: Final = 4
 
