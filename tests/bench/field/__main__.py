@@ -22,9 +22,8 @@ from tests.bench.field.page import BROKER, DRAWS, JUDGED, PAGE, SIMULATED_AS, re
 from tests.bench.field.pictures import COURSES, draw_all
 from tests.bench.field.results import FOLDER, ResultFile, first_owners, read_results
 from tests.bench.field.simulate import DRAW, Wanted, course, simulate
-from tests.bench.field.traces import FIRST_SEED
+from tests.bench.field.traces import FIRST_SEED, UTILISATIONS
 from tests.bench.field.traces import NAMES as TRACES
-from tests.bench.field.traces import UTILISATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -143,11 +143,8 @@ def draw_courses(courses: Mapping[str, Floats], path: Path) -> None:
         )
     _seconds_axis(axes, "y")
     axes.set_xlabel("minute of the run", fontsize=_FONT)
-    axes.set_title(
-        f"mean waiting by minute, walks, {round(100 * JUDGED)} %, the first seed",
-        loc="left",
-        fontsize=_FONT + 1,
-    )
+    title = f"mean waiting by minute, walks, {round(100 * JUDGED)} %, the first seed"
+    axes.set_title(title, loc="left", fontsize=_FONT + 1)
     axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.18), ncols=3, fontsize=_FONT, frameon=False)
     figure.tight_layout()
     _save(figure, path)

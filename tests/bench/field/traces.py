@@ -81,8 +81,8 @@ UTILISATIONS = (0.6, 0.75, 0.9)
 DELTA_PERCENT = 5.0
 # Drawn at random when the code of all contenders was frozen: the trace ``drawn``, and the first of the seeds
 # that the evidence is from.
-DRAWN = 0
-FIRST_SEED = 0
+DRAWN = 3_129_420
+FIRST_SEED = 802_541
 STEP_S = 30
 ZIPF = 0.8
 _KEYS_PER_PARTITION = 20
