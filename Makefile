@@ -86,7 +86,7 @@ log-store: $(STAMP) ## Build the log stores for Spark, a jar under dist/
 
 .PHONY: docs
 docs: $(STAMP) ## Build the documentation site under dist/docs; no network is needed to build or to read it
-	@$(BIN)/python -m release.reference
+	@$(BIN)/python -m tests.reference_pages
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "docs: open dist/docs/index.html"
 

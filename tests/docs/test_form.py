@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from release.reference import PAGES as GENERATED
+from tests.reference_pages import PAGES as GENERATED
 from tests.support.each import for_each
 from tests.support.pages.markdown import Page, all_pages
 

@@ -21,7 +21,7 @@ from evenlag.enums import (
 )
 from evenlag.monitoring.alerts import AlertKind
 from evenlag.policy.settings import Policy
-from release.reference import PAGES, main, render_assignors, render_records, replace_table
+from tests.reference_pages import PAGES, main, render_assignors, render_records, replace_table
 from tests.support.pages.markdown import ROOT, Page, cells
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ VALUES: Final[Mapping[str, Iterable[str]]] = {
 
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_the_page_is_that_of_the_code(name: str) -> None:
-    assert (ROOT / name).read_text(encoding="utf-8") == PAGES[name](), "run: python -m release.reference"
+    assert (ROOT / name).read_text(encoding="utf-8") == PAGES[name](), "run: python -m tests.reference_pages"
 
 
 def test_every_setting_says_what_it_is() -> None:

@@ -34,7 +34,7 @@ from evenlag.policy.gates import GATES
 from evenlag.policy.settings import render_schema
 from evenlag.policy.portable_settings import plain_values
 from evenlag.policy.group_settings import GateLimits, GroupSettings
-from release.reference import render_gates
+from tests.reference_pages import render_gates
 from evenlag.simulation.scenarios import passes_gates
 from spark_jobs.steps.expectations import gate_verdicts
 
@@ -87,7 +87,7 @@ from datetime import UTC, datetime
 from evenlag.lake import snapshot_reader
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, LAG
-from release.reference import render_tables
+from tests.reference_pages import render_tables
 from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.session import open_session
 from spark_jobs.steps import collect_snapshot, compute_lag

@@ -1,4 +1,4 @@
-"""The generated pages of `docs`: ``python -m release.reference``; with ``--check`` it only compares them."""
+"""The generated pages of `docs`: ``python -m tests.reference_pages``; ``--check`` only compares them."""
 
 import inspect
 import json
@@ -18,9 +18,9 @@ from evenlag.errors import JobError
 from evenlag.lake.tables import TABLES, Column, Table
 from evenlag.policy.gates import GATES, Fixed, Gate, GateSetting, PlanLimit
 from evenlag.policy.settings import RETENTION_DAYS, Policy
-from release.project import ROOT
+from tests.support.pages.markdown import ROOT
 
-_COMMAND: Final = "python -m release.reference"
+_COMMAND: Final = "python -m tests.reference_pages"
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

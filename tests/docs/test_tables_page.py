@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from evenlag.lake.tables import TABLES, Column, Table
-from release.reference import render_tables
+from tests.reference_pages import render_tables
 
 
 def test_every_table_and_column_is_listed() -> None:
