@@ -164,8 +164,7 @@ def _member_lags(counted: pa.Table, members: pa.Table) -> Mapping[str, list[int 
     """Lag of each member by group; 0 without partitions, None where all its partitions are unknown."""
     import pyarrow.compute as pc
 
-    owned = counted.filter(pc.is_valid(counted["owner_member_id"]))
-    sums = owned.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])
+    sums = counted.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])
     names = ("group_id", "owner_member_id", "lag_records_sum")
     columns = (sums[name].to_pylist() for name in names)
     by_owner = {(group, member): lag for group, member, lag in zip(*columns, strict=True)}

@@ -95,11 +95,11 @@ MUTATIONS: Final = (
         'row["drain_time_ms_max"] if row["timeless_sum"] == 0 else None',
     ),
     Mutation(
-        "partitions that nobody owns make a member",
+        "partitions that nobody owns are a member's in a group without members",
         NULL,
         _GROUP_LAG,
-        'owned = counted.filter(pc.is_valid(counted["owner_member_id"]))',
-        "owned = counted",
+        'alive = members.filter(pc.is_valid(members["member_id"])).group_by',
+        "alive = members.group_by",
     ),
     Mutation(
         "groups are listed the least behind first",
