@@ -1,11 +1,11 @@
 """Chooses the free settings of contenders: ``python -m tests.bench.field.grid [--only NAME ...]``.
 
 Each setting in turn takes the value of its grid that is best while the others are as chosen before, from the
-first values on, until a round changes nothing. Best is the least mean of ``log10(1 + p99 in seconds)`` over
-the traces at a utilisation of 75 % and the tuning seeds, as in the size ``simulation`` but for 40 minutes
-after the warm-up. Of a scaler, only values count with which consumers run at most `MAX_HOURS` times as long
-as those of the trace, if there are some. It writes ``docs/bench/field/grid.json``: the settings in effect,
-each with its source, and all that was tried.
+first values on, until a round changes nothing. A value that is better by less than `NO_DIFFERENCE` is not
+taken. Best is the least mean of ``log10(1 + p99 in seconds)`` over the traces at a utilisation of 75 % and
+the tuning seeds, as in the size ``simulation`` but for 40 minutes after the warm-up. Of a scaler, only values
+count with which consumers run at most `MAX_HOURS` times as long as those of the trace, if there are some. It
+writes ``docs/bench/field/grid.json``: the settings in effect, each with its source, and all that was tried.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ TUNING_TRACES: Final = tuple(name for name in NAMES if name != "drawn")
 UTILISATION: Final = 0.75
 SIZE: Final = SIZES["simulation"]._replace(name="tuning", duration_s=2_580)
 MAX_HOURS: Final = 1.3
+NO_DIFFERENCE: Final = 0.001
 CHOSEN: Final = "chosen from the grid"
 # The first value is the starting point: the default where there is one.
 GRID: Final[Mapping[str, Mapping[str, Sequence[Any]]]] = {
@@ -113,7 +114,10 @@ def choose(
         before = chosen
         for name, values in grid.items():
             found = [_known_or_new(contender, {**chosen, name: value}, seeds, tried) for value in values]
-            chosen = dict(best_of(found, is_scaler=contender in _SCALERS)["settings"])
+            best = best_of(found, is_scaler=contender in _SCALERS)
+            now = _known_or_new(contender, chosen, seeds, tried)
+            if contender in _SCALERS or best["score"] < now["score"] - NO_DIFFERENCE:
+                chosen = dict(best["settings"])
     return chosen, tried
 
 
