@@ -35,6 +35,12 @@ def test_pages_of_one_purpose_are_short() -> None:
     assert [page.name for page in written if len(page.path.read_bytes().splitlines()) > 200] == []
 
 
+def test_the_first_page_is_one_screen() -> None:
+    (page,) = (page for page in PAGES if page.name == "README.md")
+    assert len(page.path.read_bytes().splitlines()) <= 40
+    assert len(page.links) <= 15
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -35,7 +35,6 @@ PAGES = named_pages()
 COMMAND = typer.main.get_command(app)
 # Names that pages mention and that are somebody else's, or were ours once.
 OF_OTHERS = {
-    "classic_protocol": "docs/upgrade.md: a gate of old plans, named beside the one that it is now",
     "control_events": "docs/adr/0054: a table that development versions wrote",
     "delta_scan": "a function of DuckDB",
     "depends_on": "a key of Compose files",
@@ -79,7 +78,7 @@ def test_names_are_those_of_the_code(page: Page) -> list[str]:
 
 @each_page
 def test_gates_are_those_that_judge(page: Page) -> list[str]:
-    named = named_after(page, "gates?|fails|failed") - set(NO_GATES) - {"classic_protocol"}
+    named = named_after(page, "gates?|fails|failed") - set(NO_GATES)
     return sorted(named - {gate.name for gate in GATES})
 
 
