@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import did_you_mean
@@ -85,6 +85,30 @@ def find_cluster(reader: LakeReader, cluster: str | None) -> str:
     if cluster not in names:
         raise NotFoundError(f"the lake has no cluster {cluster!r}{did_you_mean(cluster, names)}")
     return cluster
+
+
+def require_policy(config: str | os.PathLike[str] | None) -> LoadedPolicy:
+    """Load the policy that applies; there must be one."""
+    loaded = find_policy(config)
+    if loaded is None:
+        raise UsageError("there is no policy file: name one with --config or EVENLAG_CONFIG")
+    return loaded
+
+
+def policy_cluster(loaded: LoadedPolicy, cluster: str | None) -> str:
+    """Find the cluster of a policy that a command is about."""
+    if cluster is None:
+        return only_cluster(loaded.policy.clusters)
+    loaded.cluster_settings(cluster)
+    return cluster
+
+
+def newest_snapshot(reader: LakeReader, cluster: str) -> dict[str, Any]:
+    """Return the marker of a cluster's newest snapshot; there must be one."""
+    found = reader.latest_snapshot(cluster)
+    if found is None:
+        raise NotFoundError(f"there is no snapshot of {cluster} yet: run a cycle first (evenlag run)")
+    return found
 
 
 def only_cluster(names: Iterable[str]) -> str:

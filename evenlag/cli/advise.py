@@ -12,6 +12,7 @@ from evenlag.cli.console import console, print_json
 from evenlag.cli.layout import NUM_PARTITIONS, Column, Table, filled_table, numbers
 from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import JsonOption, LakeScope
+from evenlag.context import newest_snapshot
 from evenlag.errors import NotFoundError
 from evenlag.formatting import did_you_mean, moment, number, percent, speed_text
 from evenlag.queries.advice import (
@@ -82,9 +83,7 @@ def advise(
 
 def _find(reader: LakeReader, cluster: str, group: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the newest snapshot that has advice about the group, and the advice."""
-    newest = reader.latest_snapshot(cluster)
-    if newest is None:
-        raise NotFoundError(f"there is no snapshot of {cluster} yet: run a cycle first (evenlag run)")
+    newest = newest_snapshot(reader, cluster)
     known = read_advice(reader, cluster, newest["day"])
     if group not in known:
         meant = did_you_mean(group, sorted(known))

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from evenlag.cli.option_types import option, servers
-from evenlag.context import DEFAULT_LAKE, find_policy, only_cluster
+from evenlag.context import DEFAULT_LAKE, find_policy, policy_cluster
 from evenlag.enums import Mode
 from evenlag.errors import UsageError
-from evenlag.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from evenlag.policy.cluster_settings import ClusterSettings
@@ -113,10 +112,7 @@ def find_target(
         raise UsageError(
             "--lake goes with --bootstrap-servers; with a policy file, set EVENLAG_LAKE to override"
         )
-    names = loaded.policy.clusters
-    if cluster is not None and cluster not in names:
-        raise UsageError(f"the policy has no cluster {cluster!r}{did_you_mean(cluster, names)}")
-    return Target(loaded, cluster or only_cluster(names))
+    return Target(loaded, policy_cluster(loaded, cluster))
 
 
 def policy_text(

@@ -22,7 +22,7 @@ from evenlag.cli.options import (
     LakeScope,
     RemoteOption,
 )
-from evenlag.context import find_policy, only_cluster
+from evenlag.context import policy_cluster, require_policy
 from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import (
     NOTHING,
@@ -176,11 +176,7 @@ def run(
     from evenlag.cli.job_runner import job_result
     from evenlag.policy.candidates import parse_candidate
 
-    loaded = find_policy(config)
-    if loaded is None:
-        raise UsageError("there is no policy file: name one with --config or EVENLAG_CONFIG")
-    name = cluster or only_cluster(loaded.policy.clusters)
-    loaded.cluster_settings(name)
+    name = policy_cluster(require_policy(config), cluster)
     for text in assignor or ():
         parse_candidate(text)
     first = day or (datetime.now(UTC) - timedelta(days=1)).date()

@@ -31,6 +31,7 @@ from evenlag.cli.layout import (
 )
 from evenlag.cli.option_types import argument, option, pattern, whole
 from evenlag.cli.options import JsonOption, LakeScope, LimitOption, every_option, reset_policy_option
+from evenlag.context import newest_snapshot
 from evenlag.enums import LagBound, LagStatus
 from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.formatting import (
@@ -234,9 +235,7 @@ def _show_snapshot(
     from evenlag.lake.tables import LAG, MEMBERS, SPEEDS
 
     reader, name = scope.open()
-    snapshot = reader.latest_snapshot(name)
-    if snapshot is None:
-        raise NotFoundError(f"there is no snapshot of {name} yet: run a cycle first (evenlag run)")
+    snapshot = newest_snapshot(reader, name)
     of_snapshot = snapshot_filters(snapshot)
     rows = reader.read(LAG, filters=of_snapshot)
     columns = [*MEMBER_COLUMNS, *CLIENT_COLUMNS[1:], *STATE_COLUMNS]

@@ -15,7 +15,7 @@ from evenlag.cli.job_runner import JobFailedError, job_result
 from evenlag.cli.layout import Column, filled_table, numbers
 from evenlag.cli.option_types import option
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeScope, RemoteOption
-from evenlag.context import find_cluster, find_lake, find_policy
+from evenlag.context import find_cluster, find_lake, find_policy, require_policy
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import UsageError
 from evenlag.formatting import NOTHING, did_you_mean, number
@@ -75,7 +75,7 @@ def maintain(
     for step in only or ():
         if step not in _STEPS:
             raise UsageError(f"there is no step {step!r}{did_you_mean(step, _STEPS)}: {_STEP_NAMES}")
-    name = _checked_cluster("maintenance", config, cluster)
+    name = _checked_cluster(config, cluster)
     options = {"only": only, "config": config, "cluster": name, "dry_run": dry_run}
     try:
         done = job_result(context, remote, "maintain", **options)
@@ -107,7 +107,7 @@ def erase(
     """Erase a group or a member from every table, for an erasure request; starts Spark."""
     if (group is None) == (member is None):
         raise UsageError("name one of --group and --member")
-    name = _checked_cluster("erasure", config, cluster)
+    name = _checked_cluster(config, cluster)
     what = f"the group {group!r}" if group is not None else f"the member {member!r}"
     if not (dry_run or yes):
         confirm(f"Erase {what} from all tables? It cannot be undone.")
@@ -149,10 +149,9 @@ def _print_maintained(result: dict[str, Any], *, is_dry_run: bool, as_json: bool
         out.print(line)
 
 
-def _checked_cluster(work: str, config: Path | None, cluster: str | None) -> str | None:
+def _checked_cluster(config: Path | None, cluster: str | None) -> str | None:
     """Return the cluster that is named, if the lake has it; None: all. The work needs a policy."""
-    if find_policy(config) is None:
-        raise UsageError(f"{work} needs a policy: name the file with --config")
+    require_policy(config)
     return None if cluster is None else find_cluster(find_lake(None, config), cluster)
 
 

@@ -13,9 +13,8 @@ from evenlag.cli.layout import Column, filled_table, numbers
 from evenlag.cli.option_types import argument
 from evenlag.cli.option_types import path as path_type
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption
-from evenlag.context import find_policy, only_cluster
-from evenlag.errors import UsageError
-from evenlag.formatting import NOTHING, did_you_mean
+from evenlag.context import policy_cluster, require_policy
+from evenlag.formatting import NOTHING
 
 if TYPE_CHECKING:
     from evenlag.policy.settings import Policy
@@ -99,13 +98,8 @@ def explain(
 
     from evenlag.policy.loader import explain_group
 
-    loaded = find_policy(config)
-    if loaded is None:
-        raise UsageError("which policy? Give the file with --config, or $EVENLAG_CONFIG")
-    names = loaded.policy.clusters
-    if cluster is not None and cluster not in names:
-        raise UsageError(f"the policy has no cluster {cluster!r}{did_you_mean(cluster, names)}")
-    name = cluster or only_cluster(names)
+    loaded = require_policy(config)
+    name = policy_cluster(loaded, cluster)
     found = explain_group(loaded, name, group)
     if as_json:
         print_json({"cluster": name, "group_id": group, **asdict(found)})

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from evenlag.context import DEFAULT_LAKE, find_policy
+from evenlag.context import DEFAULT_LAKE, find_policy, policy_cluster
 from evenlag.doctor.airflow_checks import airflow_checks
 from evenlag.doctor.kafka_checks import KafkaView, NotConnectedError, kafka_checks
 from evenlag.doctor.lake_checks import lake_checks
@@ -20,7 +20,6 @@ from evenlag.doctor.model import Check, Finding, Lane, Result, failed, ok, skipp
 from evenlag.doctor.policy_checks import policy_checks
 from evenlag.doctor.spark_checks import spark_checks
 from evenlag.errors import JobError, PolicyError, UsageError
-from evenlag.formatting import did_you_mean
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.lake_health import read_freshness
 from evenlag.policy.loader import LAKE_VARIABLE, LoadedPolicy
@@ -104,13 +103,7 @@ def _lanes_of_policy(loaded: LoadedPolicy, reader: LakeReader, request: Request)
     from evenlag.policy.loader import find_policy_path
 
     policy = loaded.policy
-    names = list(policy.clusters)
-    if request.cluster is not None:
-        if request.cluster not in names:
-            raise UsageError(
-                f"the policy has no cluster {request.cluster!r}{did_you_mean(request.cluster, names)}"
-            )
-        names = [request.cluster]
+    names = list(policy.clusters) if request.cluster is None else [policy_cluster(loaded, request.cluster)]
     origin = str(find_policy_path(request.config))
     lanes = [Lane(None, tuple(policy_checks(loaded, origin, names)))]
     timeout_ms = max(1_000, round(500 * request.check_timeout_s))

@@ -54,7 +54,7 @@ def test_maintain_needs_a_policy_and_knows_its_steps(evenlag: Evenlag) -> None:
     assert "did you mean 'compact'?" in answer.stderr
     answer = evenlag("lake", "maintain")
     assert answer.exit_code == 2
-    assert "name the file with --config" in answer.stderr
+    assert "there is no policy file" in answer.stderr
 
 
 def test_erase_needs_one_name_a_policy_and_a_yes(evenlag: Evenlag, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_erase_needs_one_name_a_policy_and_a_yes(evenlag: Evenlag, tmp_path: Pat
     answer = evenlag("lake", "erase", "--group", "", "--yes")
     assert (answer.exit_code, "must not be empty" in answer.stderr) == (2, True)
     answer = evenlag("lake", "erase", "--group", "g", "--yes")
-    assert "name the file with --config" in answer.stderr
+    assert "there is no policy file" in answer.stderr
     policy = tmp_path / "policy.yaml"
     clusters = "clusters: {c: {bootstrap_servers: 'nowhere:9092'}}"
     policy.write_text(f"lake: {tmp_path / 'lake'}\n{clusters}\n", encoding="utf-8")
