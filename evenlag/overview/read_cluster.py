@@ -76,9 +76,8 @@ _OUTCOME_COLUMNS: Final = (
 class LagHistory:
     """Lag by group of past snapshots of all lakes and clusters. They never change, so each is read once."""
 
-    def __init__(self, max_known: int = _MAX_KNOWN) -> None:
+    def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], _Sums] = OrderedDict()
-        self._max_known = max_known
         self._lock = threading.Lock()
 
     def sums(
@@ -97,7 +96,7 @@ class LagHistory:
                 if sums is not None:
                     self._known[root, name] = sums
                     self._known.move_to_end((root, name))
-            while len(self._known) > self._max_known:
+            while len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
         return [found[s["snapshot_id"]] for s in snapshots]
 

@@ -25,13 +25,9 @@ SHOWN_COLUMNS: Final = (
 _PEAK_DAYS: Final = timedelta(days=7)
 
 
-def read_advice(
-    reader: LakeReader, cluster: str, day: date, group_id: str | None = None
-) -> dict[str, dict[str, Any]]:
-    """Read the newest advice about each group, or about one, of a day or later, or of the day before."""
+def read_advice(reader: LakeReader, cluster: str, day: date) -> dict[str, dict[str, Any]]:
+    """Read the newest advice about each group, of a day or later, or of the day before."""
     filters: list[Filter] = [("cluster", "=", cluster), ("day", ">=", day - timedelta(days=1))]
-    if group_id is not None:
-        filters.append(("group_id", "=", group_id))
     columns = ("group_id", "end_read_at", *SHOWN_COLUMNS)
     rows = reader.read_newest(ADVICE, "end_read_at", columns=columns, filters=filters).to_pylist()
     return {row["group_id"]: row for row in rows}
