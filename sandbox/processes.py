@@ -9,9 +9,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 _GUARD = str(Path(__file__).with_name("die_with_parent.py"))
+KEEPER: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("subreaper.py")))
+"""Before a command: ends all descendants of the command with it."""
 
 
 def start_process(
@@ -55,6 +57,12 @@ def kill_process(process: subprocess.Popen[bytes]) -> int:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
+
+
+def log_tail(path: Path, lines: int = 20) -> str:
+    """Return the last lines of a log, indented."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
 
 
 def free_ports(count: int) -> list[int]:

@@ -3,17 +3,15 @@
 import os
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
 from evenlag.bundle import bundle_root
 from evenlag.cli import option_types
 from evenlag.cli.option_types import option
-from evenlag.enums import GroupType
 from evenlag.errors import JobError
 
 _NEEDED: Final = {
@@ -24,20 +22,6 @@ _NEEDED: Final = {
     "kafka": "cli",
     "matplotlib": "cli",
 }
-
-
-class DemoClient(StrEnum):
-    """The language of the client of a classic group's consumers."""
-
-    PYTHON = "python"
-    JAVA = "java"
-
-
-class DemoProtocol(StrEnum):
-    """The group protocol of the demo's consumers."""
-
-    CLASSIC = GroupType.CLASSIC
-    CONSUMER = GroupType.CONSUMER
 
 
 def demo(
@@ -53,29 +37,29 @@ def demo(
     ] = Path(".demo"),
     keep_going: Annotated[bool, typer.Option("--keep", help="Keep everything running until Ctrl-C.")] = False,
     protocol: Annotated[
-        DemoProtocol,
+        Literal["classic", "consumer"],
         typer.Option(
             "--protocol",
             help="classic (evenlag's clients) or consumer (KIP-848: confluent-kafka, assigned by a broker "
             "with evenlag's plug-in; needs a JDK).",
         ),
-    ] = DemoProtocol.CLASSIC,
+    ] = "classic",
     client: Annotated[
-        DemoClient,
+        Literal["python", "java"],
         typer.Option(
             "--client",
             help="Consumers of a classic group: python, or java (needs a JDK and evenlag's sources).",
         ),
-    ] = DemoClient.PYTHON,
+    ] = "python",
 ) -> None:
     """Run everything once: a real broker, a skewed group, two runs of the DAG by Airflow, a report page.
 
     Needs a JDK 17 or newer and takes a few minutes. Fails if the lag does not fall or a record is lost.
     """
-    if protocol is DemoProtocol.CONSUMER and client is DemoClient.JAVA:
+    if protocol == "consumer" and client == "java":
         problem = "is for the classic protocol: leave --protocol consumer out"
         raise typer.BadParameter(problem, param_hint="--client java")
-    needed = _NEEDED | ({"confluent_kafka": "kip848"} if protocol is DemoProtocol.CONSUMER else {})
+    needed = _NEEDED | ({"confluent_kafka": "kip848"} if protocol == "consumer" else {})
     missing = sorted({extra for module, extra in needed.items() if find_spec(module) is None})
     if missing:
         raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")

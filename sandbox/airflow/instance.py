@@ -18,11 +18,10 @@ from typing import Self
 
 from evenlag.policy.loader import POLICY_VARIABLE
 from sandbox.airflow.rest import AirflowError, DagRunClient
-from sandbox.processes import free_ports, start_process, stop_process
+from sandbox.processes import KEEPER, free_ports, log_tail, start_process, stop_process
 from sandbox.spark.connect_server import jvm_environment
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_KEEPER = Path(__file__).resolve().parents[1] / "subreaper.py"
 _START_TIMEOUT_S = 120.0
 _USER = "evenlag"
 # Airflow before it defers a task that waits for a person's answer.
@@ -164,12 +163,10 @@ class Airflow:
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         airflow = [sys.executable, "-m", "airflow", *arguments]
-        keeper = [sys.executable, "-I", "-S", str(_KEEPER)]
         with (self.directory / f"{name}.log").open("ab") as log:
-            process = start_process([*keeper, *airflow], log=log, env=self._environment)
+            process = start_process([*KEEPER, *airflow], log=log, env=self._environment)
         self._processes[name] = process
         return process
 
-    def _tail(self, name: str, lines: int = 20) -> str:
-        text = (self.directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-        return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+    def _tail(self, name: str) -> str:
+        return log_tail(self.directory / f"{name}.log")

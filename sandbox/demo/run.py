@@ -17,7 +17,7 @@ from evenlag.logging_setup import set_up_logging
 from sandbox.airflow.instance import Airflow
 from sandbox.airflow.rest import AirflowError
 from sandbox.command_in_process import run_in_process
-from sandbox.demo.answers import Runner, check_shown_lag
+from sandbox.demo.answers import check_shown_lag
 from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
 from sandbox.demo.result import DemoError, DemoLake, DemoResult, Promise, PublishedPlan, check_promises
@@ -32,7 +32,7 @@ from sandbox.demo.services import (
     write_policy,
 )
 from sandbox.java_tools import JarsError
-from sandbox.kafka.broker import Broker, BrokerError, quiet
+from sandbox.kafka.broker import BrokerError, quiet
 from sandbox.spark.connect_server import ConnectServerError
 from sandbox.workload.workload import Workload, WorkloadError
 
@@ -76,7 +76,6 @@ class Stage:
     """What runs during the demo."""
 
     protocol: str
-    broker: Broker
     workload: Workload
     airflow: Airflow
     sampler: LagSampler
@@ -89,21 +88,18 @@ def run_demo(
     protocol: str = PROTOCOLS[0],
     client: str = CLIENTS[0],
     keep_going: bool = False,
-    story: Story | None = None,
-    run: Runner | None = None,
 ) -> int:
     """Run the demo and return the exit code: 0 only if every promise was kept.
 
     protocol: ``classic``: evenlag's own consumers. ``consumer`` (KIP-848): confluent-kafka consumers, which
         know nothing of hints, and a broker with the plug-in.
-    run: Runs the command, to compare the lag it shows with the lake at the end; None: no comparison.
     """
-    terminal = story or Story()
+    terminal = Story()
     try:
         # The clients log a lot while a broker stops.
         with quiet("kafka"), interruptible():
             consumers = Consumers(protocol, client)
-            promises = _tell(prepare_folder(folder), terminal, consumers, run, keep_going=keep_going)
+            promises = _tell(prepare_folder(folder), terminal, consumers, keep_going=keep_going)
     except EXPECTED_ERRORS as error:
         terminal.say(f"\nThe demo stopped: {error}", style="bold red")
         terminal.say(f"Logs are in {folder.resolve()}")
@@ -122,9 +118,7 @@ def run_demo(
     return 0 if kept else 1
 
 
-def _tell(
-    folder: Path, story: Story, consumers: Consumers, run: Runner | None, *, keep_going: bool
-) -> tuple[Promise, ...]:
+def _tell(folder: Path, story: Story, consumers: Consumers, *, keep_going: bool) -> tuple[Promise, ...]:
     story.chapter("1  A cluster, a group, a backlog")
     with ExitStack() as stack:
         stage = _set_up(stack, folder, story, consumers)
@@ -138,10 +132,9 @@ def _tell(
             stage.workload.stop()
             evidence = stage.workload.evidence()
         promises = check_promises(result, plan, owners, evidence, records_per_s=CONSUMER_RECORDS_PER_S)
-        if run is not None:
-            with story.step("Comparing the lag that the command shows with the lake's files") as tell:
-                promises = (*promises, check_shown_lag(folder / "lake", CLUSTER, run))
-                tell(promises[-1].seen)
+        with story.step("Comparing the lag that the command shows with the lake's files") as tell:
+            promises = (*promises, check_shown_lag(folder / "lake", CLUSTER, run_in_process))
+            tell(promises[-1].seen)
         write_page(folder / PAGE, result, promises, samples, is_java=consumers.client == JAVA)
         story.lag_table(result)
         if keep_going:
@@ -177,7 +170,7 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, consumers: Consumers) 
     sampler = LagSampler(workload)
     stack.callback(sampler.stop)
     sampler.start()
-    return Stage(protocol, broker, workload, airflow, sampler, DemoLake(folder / "lake", CLUSTER, GROUP))
+    return Stage(protocol, workload, airflow, sampler, DemoLake(folder / "lake", CLUSTER, GROUP))
 
 
 def make_workload(
@@ -289,13 +282,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--keep", action="store_true", help="stay up at the end until Ctrl-C")
     arguments = parser.parse_args(argv)
-    if (arguments.protocol, arguments.client) == (CONSUMER, JAVA):
-        parser.error("--client java is for the classic protocol: leave --protocol consumer out")
     set_up_logging(is_command=True)
     return run_demo(
         arguments.folder,
         protocol=arguments.protocol,
         client=arguments.client,
         keep_going=arguments.keep,
-        run=run_in_process,
     )

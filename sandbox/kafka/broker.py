@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from sandbox.jars import OTHER_KAFKAS, OWN_KAFKA, broker_classpath
 from sandbox.java_tools import java_command
-from sandbox.processes import free_ports, kill_process, start_process, stop_process
+from sandbox.processes import free_ports, kill_process, log_tail, start_process, stop_process
 
 
 def probe(bootstrap_servers: str) -> str | Exception:
@@ -200,7 +200,9 @@ class Broker:
             finally:
                 kill_process(process)
         if status != 0:
-            raise BrokerError(f"formatting the broker's folder failed with status {status}:\n{self._tail()}")
+            raise BrokerError(
+                f"formatting the broker's folder failed with status {status}:\n{log_tail(self.log_file)}"
+            )
 
     def settings(self) -> dict[str, str]:
         """Return the broker's properties, without those given to the constructor."""
@@ -223,7 +225,7 @@ class Broker:
         problem = "it did not answer"
         while time.monotonic() < deadline:
             if self._process is not None and (status := self._process.poll()) is not None:
-                raise BrokerError(f"the broker ended with status {status}:\n{self._tail()}")
+                raise BrokerError(f"the broker ended with status {status}:\n{log_tail(self.log_file)}")
             answer = probe(self.bootstrap_servers)
             if answer == self.cluster_id:
                 return
@@ -232,7 +234,7 @@ class Broker:
             problem = repr(answer)
             time.sleep(0.1)
         raise BrokerError(
-            f"the broker was not ready after {_START_TIMEOUT_S:.0f} s: {problem}\n{self._tail()}"
+            f"the broker was not ready after {_START_TIMEOUT_S:.0f} s: {problem}\n{log_tail(self.log_file)}"
         )
 
     @property
@@ -242,7 +244,3 @@ class Broker:
     def _java(self, arguments: list[str]) -> list[str]:
         path = os.pathsep.join([broker_classpath(self._kafka), *map(str, self._class_path)])
         return [java_command(), *_JVM_OPTIONS, *_LOG_OPTIONS, "-cp", path, *arguments]
-
-    def _tail(self, lines: int = 20) -> str:
-        text = self.log_file.read_text(encoding="utf-8", errors="replace")
-        return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])

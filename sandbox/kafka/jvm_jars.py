@@ -25,11 +25,9 @@ def build_plugin(folder: Path, *, kafka: str | None = None) -> Path:
     return _build(folder / f"evenlag-broker-plugin-{version()}.jar", "broker", broker_classpath(kafka))
 
 
-def build_client(folder: Path, *, class_path: str | None = None) -> Path:
-    """Compile the client against Kafka's, None for the oldest that is supported, and return its jar."""
-    return _build(
-        folder / f"evenlag-client-{version()}.jar", "client", class_path or classpath_of("client_3_7")
-    )
+def build_client(folder: Path) -> Path:
+    """Compile the client against Kafka's oldest that is supported, and return its jar."""
+    return _build(folder / f"evenlag-client-{version()}.jar", "client", classpath_of("client_3_7"))
 
 
 def _build(jar: Path, part: str, class_path: str) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from sandbox.jars import spark_jars
-from sandbox.processes import free_ports, start_process, stop_process
+from sandbox.processes import KEEPER, free_ports, log_tail, start_process, stop_process
 from spark_jobs.runtime.session_conf import EMBEDDED_CONF, JVM_OPTIONS_KEY
 
 _START_TIMEOUT_S: Final = 180.0
@@ -24,7 +24,6 @@ _START_TIMEOUT_S: Final = 180.0
 _END_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.2
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
-_KEEPER: Final = Path(__file__).resolve().parents[1] / "subreaper.py"
 _HOST: Final = "127.0.0.1"
 _MEMORY: Final = "1g"
 _LOG4J: Final = """rootLogger.level = warn
@@ -47,6 +46,7 @@ class ConnectServer:
     def __init__(self, directory: Path) -> None:
         self.directory = directory.resolve()
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._log_file = self.directory / "spark-connect.log"
         (self.port,) = free_ports(1)
         self.url = f"sc://{_HOST}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -106,11 +106,10 @@ class ConnectServer:
         self._ready, writing = os.pipe()
         program = [sys.executable, "-m", "spark_jobs.connect_server", "--host", _HOST]
         options = ["--port", str(self.port), "--memory", _MEMORY, "--ready-fd", str(writing)]
-        keeper = [sys.executable, "-I", "-S", str(_KEEPER)]
         try:
-            with (self.directory / "spark-connect.log").open("ab") as log:
+            with self._log_file.open("ab") as log:
                 self._process = start_process(
-                    [*keeper, *program, *options],
+                    [*KEEPER, *program, *options],
                     log=log,
                     env={**os.environ, "PYTHONPATH": str(_REPOSITORY), **settings},
                     pass_fds=(writing,),
@@ -129,9 +128,8 @@ class ConnectServer:
                 self._process.wait(_END_TIMEOUT_S)
         return self._tail()
 
-    def _tail(self, lines: int = 20) -> str:
-        text = (self.directory / "spark-connect.log").read_text(encoding="utf-8", errors="replace")
-        return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+    def _tail(self) -> str:
+        return log_tail(self._log_file)
 
 
 def jvm_environment(folder: Path) -> dict[str, str]:

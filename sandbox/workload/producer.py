@@ -15,6 +15,7 @@ from typing import Any
 from kafka import KafkaProducer
 
 _TICK_S = 0.1
+_RECORD = b"x" * 100
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,6 @@ class TrafficSpec:
     records_per_s: float
     skew: float = 1.0
     shift_every_s: float = 0.0
-    payload_bytes: int = 100
     seed: int = 0
 
     def write(self, path: Path) -> None:
@@ -47,16 +47,13 @@ def shares(num_partitions: int, skew: float, *, shift: int = 0) -> list[float]:
     return [weights[(partition - shift) % num_partitions] / total for partition in range(num_partitions)]
 
 
-def fill(
-    client: Mapping[str, Any], topic: str, counts: Mapping[int, int], *, payload_bytes: int = 100
-) -> None:
+def fill(client: Mapping[str, Any], topic: str, counts: Mapping[int, int]) -> None:
     """Write records to partitions as fast as possible; returns when all are written."""
-    payload = b"x" * payload_bytes
     producer = KafkaProducer(**client, acks="all", linger_ms=20, batch_size=64 * 1024)
     try:
         for partition, count in counts.items():
             for _ in range(count):
-                producer.send(topic, payload, partition=partition)
+                producer.send(topic, _RECORD, partition=partition)
         producer.flush(timeout=120)
     finally:
         producer.close()
@@ -65,7 +62,6 @@ def fill(
 def produce(spec: TrafficSpec, stopping: threading.Event) -> tuple[int, int]:
     """Produce until stopped; returns how many records were sent, and how many acknowledged."""
     chance = random.Random(spec.seed)  # noqa: S311  # repeatable traffic, no secret
-    payload = b"x" * spec.payload_bytes
     producer = KafkaProducer(**spec.client, acks="all", linger_ms=20)
     partitions: Sequence[int] = range(spec.num_partitions)
     started, num_sent = time.monotonic(), 0
@@ -78,7 +74,7 @@ def produce(spec: TrafficSpec, stopping: threading.Event) -> tuple[int, int]:
             shift = int(elapsed_s / spec.shift_every_s) if spec.shift_every_s else 0
             weights = shares(spec.num_partitions, spec.skew, shift=shift)
             waiting += [
-                producer.send(spec.topic, payload, partition=partition)
+                producer.send(spec.topic, _RECORD, partition=partition)
                 for partition in chance.choices(partitions, weights, k=max(0, due))
             ]
             num_sent += max(0, due)

@@ -154,20 +154,18 @@ class Workload:
         *,
         timeout_s: float = 240.0,
         condition: Callable[[dict[str, set[int]]], bool] | None = None,
-        num_partitions: int | None = None,
     ) -> dict[str, set[int]]:
         """Wait until every partition has exactly one owner, no consumer is idle, and `condition` is true.
 
         Consumers may be idle if there are more of them than partitions.
         """
-        wanted = self.num_partitions if num_partitions is None else num_partitions
         deadline = time.monotonic() + timeout_s
         while True:
             self.check()
             owners = self.owners()
             held = [number for numbers in owners.values() for number in numbers]
-            is_whole = len(held) == len(set(held)) == wanted
-            has_all = len(owners) > wanted or all(owners.values())
+            is_whole = len(held) == len(set(held)) == self.num_partitions
+            has_all = len(owners) > self.num_partitions or all(owners.values())
             if is_whole and has_all and (condition is None or condition(owners)):
                 return owners
             if time.monotonic() > deadline:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sandbox.java_tools import java_command
-from sandbox.processes import free_ports, kill_process, start_process, stop_process
+from sandbox.processes import free_ports, kill_process, log_tail, start_process, stop_process
 
 if TYPE_CHECKING:
     import subprocess
@@ -281,6 +281,5 @@ class SparkCluster:
             if process is not None and (status := process.poll()) is not None:
                 raise SparkClusterError(f"Spark's {name} ended with status {status}:\n{self._tail(name)}")
 
-    def _tail(self, name: str, lines: int = 20) -> str:
-        text = (self.directory / f"{name}.log").read_text(encoding="utf-8", errors="replace")
-        return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+    def _tail(self, name: str) -> str:
+        return log_tail(self.directory / f"{name}.log")

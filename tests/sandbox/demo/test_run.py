@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from sandbox.airflow.rest import DagRun
+from sandbox.command_in_process import run_in_process
 from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
 from sandbox.demo.result import DemoResult, MemberLag, Promise, PublishedPlan, check_promises
-from sandbox.demo.run import HEAVY_BACKLOG, LIGHT_BACKLOG, main, run_demo, skewed_backlog
+from sandbox.demo.run import HEAVY_BACKLOG, LIGHT_BACKLOG, run_demo, skewed_backlog
 from sandbox.demo.sampler import Samples
 from sandbox.workload.evidence import Evidence, Overlap
 from tests.support.processes import processes_with, wait_until_gone
@@ -68,10 +69,10 @@ def test_each_promise_can_be_broken_and_only_that_one_is(broken: int, changes: d
     assert _kept(**changes) == [number != broken for number in range(7)]
 
 
-def test_a_client_in_java_is_for_the_classic_protocol(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        main(["--protocol", "consumer", "--client", "java"])
-    assert "leave --protocol consumer out" in capsys.readouterr().err
+def test_a_client_in_java_is_for_the_classic_protocol() -> None:
+    done = run_in_process(["demo", "--protocol", "consumer", "--client", "java"])
+    assert done.returncode == 2
+    assert "leave --protocol consumer out" in done.stderr
 
 
 def test_the_backlog_is_where_the_first_consumer_is() -> None:
