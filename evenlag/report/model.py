@@ -12,9 +12,6 @@ if TYPE_CHECKING:
 
 # Events of a published hint, in this order.
 HINT_EVENTS: Final = ("published", "followed", "not followed", "expired", "withdrawn")
-# Beyond these relative errors of the model the page warns (ADR 84).
-LARGE_MEDIAN_ERROR: Final = 0.1
-LARGE_P95_ERROR: Final = 0.25
 
 
 class VerdictKind(StrEnum):
@@ -190,6 +187,7 @@ class Report:
     finished_at: End of the last snapshot. If an end was requested, later data is left out.
     now, groups: The group, and all groups by lag, in the newest snapshot of the period.
     policies, reasons: Rows of `evenlag.queries.comparisons.sum_up`, and why some could not be simulated.
+    model: The error of the simulation, as `evenlag.queries.comparisons.model_row` has it.
     plans: Rows of `evenlag.queries.plan_rows.plan_rows`, newest first, as of the end of the period.
     num_snapshots_left_out: Snapshots at the beginning of the period that were not read: too many rows.
     advice: The group's row of ``advice`` of the last snapshot.
@@ -210,7 +208,7 @@ class Report:
     replayed: tuple[Series, ...] = ()
     policies: Sequence[Mapping[str, Any]] = ()
     reasons: tuple[str, ...] = ()
-    model_error: ModelError | None = None
+    model: Mapping[str, Any] | None = None
     hints: tuple[Mark, ...] = ()
     plans: Sequence[Mapping[str, Any]] = ()
     gates: tuple[GateSummary, ...] = ()
@@ -218,17 +216,3 @@ class Report:
     num_by_event: Mapping[str, int] = field(default_factory=dict)
     num_snapshots_left_out: int = 0
     advice: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelError:
-    """Relative error of the simulation of the real assignment, and `text` as `evenlag compare` says it."""
-
-    median: float
-    p95: float
-    text: str
-
-    @property
-    def is_large(self) -> bool:
-        """Whether small differences between candidates say nothing."""
-        return self.median > LARGE_MEDIAN_ERROR or self.p95 > LARGE_P95_ERROR

@@ -20,7 +20,7 @@ from evenlag.formatting import (
 from evenlag.html.charts import Line, coinciding, legend, line, patch, series_variable, shape
 from evenlag.html.markup import Html, badge, details, figure, numbers, page, table, text, when
 from evenlag.queries.advice import needed_text, target_text
-from evenlag.queries.comparisons import MEASURED_SHOWN, shown_policy
+from evenlag.queries.comparisons import MEASURED_SHOWN, model_error_text, shown_policy
 from evenlag.report.charts import (
     HINT_MARKERS,
     MAX_MEMBERS,
@@ -30,10 +30,12 @@ from evenlag.report.charts import (
     lag_styles,
     timeline_plot,
 )
-from evenlag.report.model import HINT_EVENTS, GateSummary, LagChange, ModelError, Report, Series, Verdict
+from evenlag.report.model import HINT_EVENTS, GateSummary, LagChange, Report, Series, Verdict
 
 AUDIT, COMPARE = "evenlag audit build", "evenlag compare run"
 MAX_ROWS: Final = 400
+# Beyond these relative errors of the model the page warns (ADR 84).
+_LARGE_MEDIAN, _LARGE_P95 = 0.1, 0.25
 _ABOUT_POLICIES: Final = """<p class="soft">Best is the least waiting at the 99th percentile of the
 records (over several days the mean of the days'), then the least lag on average over time, then the fewest
 moves. <em>Above 30 s</em>: the share of all waiting that is above 30 s of a record. <em>As it ran
@@ -325,8 +327,8 @@ def lag_section(report: Report) -> Html:
             "from the measured state of the day's first snapshot, with the measured arrival rates and "
             "processing rates of the members."
         ) + _coinciding(report.replayed)
-    if report.model_error is not None:
-        caption += f" {_model_error(report.model_error)}"
+    if report.model is not None:
+        caption += f" {_model_error(report.model)}"
     hint = "" if report.replayed else note("No candidate has been replayed yet. Run: ", COMPARE)
     observed = report.observed
     unknown = observed.num_unknown or (0,) * len(observed.at)
@@ -391,18 +393,18 @@ def _coinciding(replayed: Sequence[Series]) -> str:
     return f" On the same line, in turns: {'; '.join(groups)}." if groups else ""
 
 
-def _model_error(error: ModelError) -> str:
+def _model_error(model: Mapping[str, Any]) -> str:
     return (
-        f"The replay of the real assignment {error.text}: smaller differences between candidates are not "
-        "significant."
+        f"The replay of the real assignment {model_error_text(model)}: smaller differences between "
+        "candidates are not significant."
     )
 
 
-def model_warning(error: ModelError | None) -> Html:
-    """Build a warning that the model is far off; empty if the error is not large."""
-    if error is None or not error.is_large:
+def model_warning(model: Mapping[str, Any] | None) -> Html:
+    """Build a warning that the model is far off; empty if its error is not large."""
+    if model is None or not (model["median_error"] > _LARGE_MEDIAN or model["p95_error"] > _LARGE_P95):
         return Html("")
-    return Html(f'<p class="note warn">The model is rough here. {text(_model_error(error))}</p>')
+    return Html(f'<p class="note warn">The model is rough here. {text(_model_error(model))}</p>')
 
 
 def note(message: str, command: str = "") -> Html:
@@ -434,9 +436,7 @@ def policies_section(report: Report) -> Html:
         ],
         caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
     )
-    shown = (
-        text(model_warning(report.model_error)) + policy_table + _ABOUT_POLICIES if report.policies else ""
-    )
+    shown = text(model_warning(report.model)) + policy_table + _ABOUT_POLICIES if report.policies else ""
     return Html(shown + "".join(note(reason) for reason in report.reasons))
 
 

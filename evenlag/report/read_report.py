@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.enums import RebalanceCause
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
@@ -38,14 +38,20 @@ from evenlag.queries.comparisons import (
     MEASURED_SHOWN,
     OBSERVED,
     By,
-    model_error_text,
     model_row,
     not_compared,
     read_optimality_gaps,
     shown_policy,
     sum_up,
 )
-from evenlag.queries.lag import DRAIN_COLUMNS, MEMBER_COLUMNS, drain_times, group_rows, read_speeds
+from evenlag.queries.lag import (
+    DRAIN_COLUMNS,
+    MEMBER_COLUMNS,
+    drain_times,
+    group_rows,
+    member_rows,
+    read_speeds,
+)
 from evenlag.queries.plan_rows import plan_rows
 from evenlag.report.model import (
     HINT_EVENTS,
@@ -56,7 +62,6 @@ from evenlag.report.model import (
     LagChange,
     Mark,
     MemberLag,
-    ModelError,
     Report,
     Series,
     Timeline,
@@ -70,6 +75,9 @@ if TYPE_CHECKING:
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
+
+    # Lag by display name, as `member_rows` has it; the name None has the partitions without an owner.
+    _MemberLags = Mapping[str | None, Mapping[str, Any]]
 
 DEFAULT_HOURS: Final = 24.0
 _FIRST_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -117,6 +125,7 @@ _NOT_OWNED: Final = {
 }
 _LAG_COLUMNS: Final = (
     "snapshot_id", "slot", "group_id", "owner_member_id", "topic", "partition", "status", "lag_records",
+    "lag_bound", "owner_problem",
 )  # fmt: skip
 
 
@@ -292,7 +301,7 @@ def read_report(
         ),
         policies=comparison.results,
         reasons=comparison.reasons,
-        model_error=comparison.model_error,
+        model=comparison.model,
         hints=tuple(hint_marks(events, scope.since)),
         plans=plans,
         gates=_gates(scope),
@@ -410,7 +419,7 @@ class Comparison:
 
     series: tuple[Series, ...] = ()
     results: Sequence[Mapping[str, Any]] = ()
-    model_error: ModelError | None = None
+    model: Mapping[str, Any] | None = None
     reasons: tuple[str, ...] = ()
 
 
@@ -433,13 +442,10 @@ def read_policies(scope: Scope) -> Comparison:
     gaps = read_optimality_gaps(
         scope.reader, scope.cluster, since=min(days), until=max(days), group=scope.group_id
     )
-    model = model_row(whole)
     return Comparison(
         series=series,
         results=sum_up(whole, gaps, By.WAITING_P99.value),
-        model_error=None
-        if model is None
-        else ModelError(model["median_error"], model["p95_error"], model_error_text(model)),
+        model=model_row(whole),
         reasons=(
             *(
                 f"{row['policy']} could not be replayed on {row['days']} days: {row['reason']}"
@@ -543,15 +549,7 @@ def _unknown_by_status(lag: pa.Table, *keys: str) -> list[dict[str, Any]]:
     return rows
 
 
-class _Lag(NamedTuple):
-    """Lag of a member: sum over the known partitions, None if there are none."""
-
-    records: int | None
-    num_partitions: int
-    num_unknown: int
-
-
-_NONE = _Lag(None, 0, 0)
+_NOT_SHOWN: Final = {"lag_records": None, "num_unknown_partitions": 0}
 
 
 def read_change(
@@ -562,10 +560,11 @@ def read_change(
 
     by_slot = lag.sort_by("slot")["snapshot_id"].to_pylist()
     readable, newest = set(by_slot), by_slot[-1]
-    lag = counted_rows(lag)
 
-    def of_snapshot(snapshot_id: str) -> tuple[pa.Table, list[str]]:
-        return lag.filter(pc.equal(lag["snapshot_id"], snapshot_id)), _alive(scope, snapshot_id)
+    def of_snapshot(snapshot_id: str) -> tuple[pa.Table, pa.Table]:
+        wanted = [*scope.filters(), ("snapshot_id", "=", snapshot_id)]
+        members = scope.reader.read(MEMBERS, columns=["member_id"], filters=wanted)
+        return lag.filter(pc.equal(lag["snapshot_id"], snapshot_id)), members
 
     plan = min(
         (plan for plan in plans if plan["snapshot_id"] in readable),
@@ -574,19 +573,17 @@ def read_change(
     )
     if plan is None:
         before = _lag_by_member(*of_snapshot(newest), names)
-        members = _with_speeds(scope, newest, names, _members(before, None, None))
+        found = _with_speeds(scope, newest, names, _members(before, {}, {}))
         read_at = max(scope.read_at[name] for name in readable)
-        return LagChange(members, read_at, unknown_before=_unknown(before)) if members else None
+        return LagChange(found, read_at, unknown_before=_unknown(before)) if found else None
     wanted = [*scope.filters(days_after=1), ("plan_id", "=", plan["plan_id"])]
     of_plan: list[Filter] = [(name, "=", plan[name]) for name in ("cluster", "day", "plan_id")]
     planned = scope.reader.read(PLAN_ASSIGNMENTS, columns=_PLANNED_COLUMNS, filters=of_plan)
     outcome = next(iter(scope.reader.read(OUTCOMES, filters=wanted).to_pylist()), None)
-    rows, alive = of_snapshot(plan["snapshot_id"])
-    before, predicted = (_lag_by_member(each, alive, names) for each in (rows, _as_planned(rows, planned)))
-    after = None
-    if outcome is not None and outcome["snapshot_id"] in readable:
-        after = _lag_by_member(*of_snapshot(outcome["snapshot_id"]), names)
-    later_id = outcome["snapshot_id"] if outcome is not None and after is not None else None
+    rows, members = of_snapshot(plan["snapshot_id"])
+    before, predicted = (_lag_by_member(each, members, names) for each in (rows, _as_planned(rows, planned)))
+    later_id = outcome["snapshot_id"] if outcome is not None and outcome["snapshot_id"] in readable else None
+    after = {} if later_id is None else _lag_by_member(*of_snapshot(later_id), names)
     snapshot_ids = [name for name in (plan["snapshot_id"], later_id) if name]
     rates = [*scope.filters(), ("snapshot_id", "in", snapshot_ids)]
     rows = scope.reader.read(LAG, columns=("snapshot_id", *DRAIN_COLUMNS), filters=rates)
@@ -599,7 +596,7 @@ def read_change(
         moves=plan["moves"],
         after_at=None if later_id is None else scope.read_at[later_id],
         unknown_before=_unknown(before),
-        unknown_after=_unknown(after or {}),
+        unknown_after=_unknown(after),
         drain_before_ms=drains.get(plan["snapshot_id"]),
         drain_after_ms=drains.get(str(later_id)),
     )
@@ -614,28 +611,12 @@ def read_evaluation(scope: Scope, plan_id: str | None) -> Mapping[str, Any] | No
     return next((row for row in rows if row["snapshot_id"] in scope.read_at), None)
 
 
-def _alive(scope: Scope, snapshot_id: str) -> list[str]:
-    of_snapshot = [*scope.filters(), ("snapshot_id", "=", snapshot_id)]
-    members = scope.reader.read(MEMBERS, columns=["member_id"], filters=of_snapshot)
-    return [member_id for member_id in members["member_id"].to_pylist() if member_id is not None]
-
-
-def _lag_by_member(rows: pa.Table, alive: Iterable[str], names: Names) -> dict[str | None, _Lag]:
-    """Lag by member name; the key None has the partitions without an owner.
-
-    A live member without partitions has a lag of 0, unless it may own a partition with unknown lag.
-    """
-    sums = rows.group_by("owner_member_id").aggregate(
-        [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
-    )
-    found = {
-        None if row["owner_member_id"] is None else names.of(row["owner_member_id"]): _Lag(
-            row["lag_records_sum"], row["count_all"], row["count_all"] - row["lag_records_count"]
-        )
-        for row in sums.to_pylist()
+def _lag_by_member(rows: pa.Table, members: pa.Table, names: Names) -> _MemberLags:
+    # Of two ids with one name, that with the largest lag counts.
+    return {
+        None if row["member_id"] is None else names.of(row["member_id"]): row
+        for row in reversed(member_rows(rows, members))
     }
-    is_shown = not found.get(None, _NONE).num_unknown
-    return {names.of(member_id): _Lag(0 if is_shown else None, 0, 0) for member_id in alive} | found
 
 
 def _as_planned(rows: pa.Table, planned: pa.Table) -> pa.Table:
@@ -644,7 +625,7 @@ def _as_planned(rows: pa.Table, planned: pa.Table) -> pa.Table:
     import pyarrow.compute as pc
 
     is_planned = pa.array([True] * planned.num_rows, pa.bool_())
-    both = rows.select(["topic", "partition", "owner_member_id", "lag_records"]).join(
+    both = rows.join(
         planned.select(["topic", "partition", "owner_after"]).append_column("is_planned", is_planned),
         ["topic", "partition"],
         join_type="left outer",
@@ -652,25 +633,23 @@ def _as_planned(rows: pa.Table, planned: pa.Table) -> pa.Table:
     owner = pc.if_else(
         pc.fill_null(both["is_planned"], fill_value=False), both["owner_after"], both["owner_member_id"]
     )
-    return both.select(["lag_records"]).append_column("owner_member_id", owner)
+    return both.set_column(both.column_names.index("owner_member_id"), "owner_member_id", owner)
 
 
-def _unknown(by_member: Mapping[str | None, _Lag]) -> tuple[int, int]:
-    lags = by_member.values()
-    return sum(each.num_unknown for each in lags), sum(each.num_partitions for each in lags)
+def _unknown(by_member: _MemberLags) -> tuple[int, int]:
+    unknown, partitions = (
+        sum(row[name] for row in by_member.values()) for name in ("num_unknown_partitions", "num_partitions")
+    )
+    return unknown, partitions
 
 
-def _members(
-    before: Mapping[str | None, _Lag],
-    predicted: Mapping[str | None, _Lag] | None,
-    after: Mapping[str | None, _Lag] | None,
-) -> tuple[MemberLag, ...]:
-    everyone = {name for part in (before, predicted, after) for name in part or () if name is not None}
+def _members(*parts: _MemberLags) -> tuple[MemberLag, ...]:
     found = []
-    for name in everyone:
-        then, by_plan, now = ((part or {}).get(name, _NONE) for part in (before, predicted, after))
-        unknown = (then.num_unknown, by_plan.num_unknown, now.num_unknown)
-        found.append(MemberLag(name, then.records, by_plan.records, now.records, unknown))
+    for name in {name for part in parts for name in part if name is not None}:
+        before, predicted, after = (part.get(name, _NOT_SHOWN) for part in parts)
+        lags = (before["lag_records"], predicted["lag_records"], after["lag_records"])
+        unknown = tuple(row["num_unknown_partitions"] for row in (before, predicted, after))
+        found.append(MemberLag(name, *lags, unknown))
     return tuple(
         sorted(found, key=lambda member: (member.before is None, -(member.before or 0), member.name))
     )

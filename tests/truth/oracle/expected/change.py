@@ -91,8 +91,9 @@ def _lags(period: Period, snapshot_id: str, owners: Mapping[tuple[str, int], str
     ]
     found = by(lag, "owner")
     live = period.rows.where("members", snapshot_id=snapshot_id, group_id=period.group_id)
-    # A member without partitions has a lag of 0, unless a partition with unknown lag has no known owner.
-    idle = None if any(row["lag_records"] is None for row in found.get(None, ())) else 0
+    # A member without partitions has a lag of 0, unless it may own some whose lag or owner is unknown.
+    unowned = found.get(None, ())
+    idle = None if any(row["lag_records"] is None or row.get("owner_problem") for row in unowned) else 0
     lags: dict[str, Lag] = {names[r["member_id"]]: (idle, 0) for r in live if r["member_id"] is not None}
     for owner, rows in found.items():
         if owner is not None:
