@@ -41,19 +41,19 @@ def airflow_checks(
     given = os.environ if environ is None else environ
     token = given.get(TOKEN_VARIABLE)
     rest = None if url is None else AirflowRest(url, token, timeout_s=_REST_TIMEOUT_S)
+
+    def by_rest(name: str, look: Callable[[AirflowRest], list[Finding]]) -> Check:
+        return Check("airflow", name, lambda: _by_rest(rest, look))
+
     return [
         Check("airflow", "connection", lambda: check_connection(given)),
         Check("airflow", "dag_files", lambda: check_dag_files(given)),
         Check("airflow", "heartbeat", lambda: _check_heartbeat(policy, given)),
-        Check("airflow", "health", lambda: _by_rest(rest, lambda found: check_health(found, policy))),
-        Check("airflow", "imports", lambda: _by_rest(rest, _check_imports)),
-        Check(
-            "airflow", "dags", lambda: _by_rest(rest, lambda found: _check_dags(found, policy, dag_prefix))
-        ),
-        Check(
-            "airflow", "pools", lambda: _by_rest(rest, lambda found: _check_pools(found, policy, dag_prefix))
-        ),
-        Check("airflow", "page", lambda: _by_rest(rest, check_page)),
+        by_rest("health", lambda found: check_health(found, policy)),
+        by_rest("imports", _check_imports),
+        by_rest("dags", lambda found: _check_dags(found, policy, dag_prefix)),
+        by_rest("pools", lambda found: _check_pools(found, policy, dag_prefix)),
+        by_rest("page", check_page),
     ]
 
 

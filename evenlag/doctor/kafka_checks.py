@@ -118,15 +118,6 @@ class KafkaView:
         """The bootstrap servers."""
         return self.settings.bootstrap_servers
 
-    @property
-    def publishes(self) -> bool:
-        """Whether a rule allows evenlag to publish hints to this cluster."""
-        ceiling = self.policy.max_mode.rank
-        return any(
-            min(rule.mode.rank, ceiling) >= Mode.APPROVE.rank and self.name in (rule.clusters or (self.name,))
-            for rule in self.policy.groups
-        )
-
     def connect(self) -> None:
         """Open the connection."""
         from kafka.admin import KafkaAdminClient
@@ -530,7 +521,7 @@ def check_joins(
 
 def _check_topic_permissions(view: KafkaView) -> list[Finding]:
     name = view.settings.hint_topic
-    if not view.publishes:
+    if not view.policy.publishes_to(view.name):
         return skipped("no rule of the policy lets hints be published here")
     grants, code = grants_of(view), view.hint_topic.get("error_code")
     resource = f"--topic {name}"
@@ -569,7 +560,7 @@ def _may_create(view: KafkaView, grants: Grants) -> list[Finding]:
 def _check_transactional_id(view: KafkaView) -> list[Finding]:
     import kafka.errors
 
-    if not view.publishes:
+    if not view.policy.publishes_to(view.name):
         return skipped("no rule of the policy lets hints be published here")
     name = publisher_id(view.cluster["cluster_id"], view.settings.hint_topic)
     [state] = view.client.describe_topics([_TRANSACTIONS])

@@ -283,6 +283,14 @@ class Policy(SettingsModel):
         """Return the first rule that matches a group; None if the defaults apply."""
         return next((rule for rule in self.groups if rule.matches(cluster, group_id)), None)
 
+    def publishes_to(self, cluster: str) -> bool:
+        """Return whether a rule lets hints be published to a cluster."""
+        ceiling = self.max_mode.rank
+        return any(
+            min(rule.mode.rank, ceiling) >= Mode.APPROVE.rank and cluster in (rule.clusters or (cluster,))
+            for rule in self.groups
+        )
+
     def _at_most(self, settings: GroupSettings) -> GroupSettings:
         if settings.mode.rank <= self.max_mode.rank:
             return settings

@@ -28,7 +28,7 @@ from assignor_core.loads import (
     loads_key,
 )
 from assignor_core.objective import Load
-from evenlag.enums import ControlAction, GroupState, GroupType, Mode
+from evenlag.enums import ControlAction, GroupState, GroupType
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.lag.speed_rows import with_costs, with_speeds
@@ -393,12 +393,7 @@ def _refresh(loaded: LoadedPolicy, cluster: str) -> LoadsReport:
 
 def _may_have_loads(loaded: LoadedPolicy, cluster: str, snapshot: Mapping[str, Any]) -> bool:
     """Whether the topic may have loads: where nothing is published, there is nothing to connect for."""
-    ceiling = loaded.policy.max_mode.rank
-    is_publishing = any(
-        min(rule.mode.rank, ceiling) >= Mode.APPROVE.rank and cluster in (rule.clusters or (cluster,))
-        for rule in loaded.policy.groups
-    )
-    return is_publishing or snapshot["hint_topic_max_bytes"] is not None
+    return loaded.policy.publishes_to(cluster) or snapshot["hint_topic_max_bytes"] is not None
 
 
 def _withdrawn_since(reader: LakeReader, cluster: str, since: datetime, day: Any) -> set[str]:
