@@ -52,10 +52,6 @@ class AirflowRest:
         """Send a PATCH request; see :meth:`request`."""
         return self.request("PATCH", path, body)
 
-    def delete(self, path: str) -> None:
-        """Send a DELETE request, whose response has no content."""
-        self.request("DELETE", path)
-
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send a request, and return the JSON object of the response.
 

@@ -135,7 +135,11 @@ def run_job(
 def job_result(context: typer.Context, remote: str | None, job: str, **options: object) -> dict[str, Any]:
     """Run a job, show its progress, and return its result, which must exist."""
     with shown_progress() as report:
-        result = job_runner(context, remote)(job, job_arguments(**options), report)
+        return sent_result(job, job_runner(context, remote)(job, job_arguments(**options), report))
+
+
+def sent_result(job: str, result: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the result of a job that sends one."""
     if result is None:
         raise JobFailedError(f"the job {job} ended well and sent no result", 1)
     return result

@@ -1,7 +1,6 @@
 """`evenlag run`: one cycle of a cluster, started manually, or cycles until Ctrl-C with `--watch`."""
 
 import errno
-import json
 import os
 import secrets
 import select
@@ -21,7 +20,7 @@ import typer
 
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
 from evenlag.cli.console import ReportProgress, console, print_json, print_line, shown_progress
-from evenlag.cli.job_runner import JobRunner, job_arguments, job_runner
+from evenlag.cli.job_runner import JobRunner, job_arguments, job_runner, sent_result
 from evenlag.cli.option_types import lake_root, option, pattern
 from evenlag.cli.options import (
     ClusterOption,
@@ -33,7 +32,7 @@ from evenlag.cli.options import (
 )
 from evenlag.cli.plans import plan_table
 from evenlag.enums import CycleStep
-from evenlag.errors import JobError, LakeError, UsageError
+from evenlag.errors import LakeError, UsageError
 from evenlag.formatting import at_least, moment, number
 from evenlag.job_events import CycleEnded, JobNotice, JobResult
 from evenlag.lake.snapshot_ids import floor_to_ms
@@ -130,8 +129,8 @@ def _cycle(
         if publish is not None and isinstance(event, JobResult):
             publish()
 
-    result = run_job("cycle", [CycleStep.OBSERVE, CycleStep.DECIDE, *options], report, receive=receive)
-    return _recorded_summaries(target, run_id) if result is None else result
+    steps = (CycleStep.OBSERVE, CycleStep.DECIDE)
+    return sent_result("cycle", run_job("cycle", [*steps, *options], report, receive=receive))
 
 
 def _publisher(
@@ -149,22 +148,6 @@ def _publisher(
         return summary
 
     return publish
-
-
-def _recorded_summaries(target: Target, run_id: str) -> dict[str, Any]:
-    """Read the summaries in ``runs``: a driver on another host has no pipe to this process."""
-    from evenlag.lake.reader import LakeReader
-    from evenlag.lake.tables import RUNS
-
-    filters = [("cluster", "=", target.name), ("run_id", "=", run_id)]
-    rows = LakeReader(target.loaded.policy.lake).read(RUNS, columns=["step", "summary"], filters=filters)
-    found = {row["step"]: json.loads(row["summary"]) for row in rows.to_pylist()}
-    missing = [step for step in (CycleStep.OBSERVE, CycleStep.DECIDE) if step not in found]
-    if missing:
-        raise JobError(
-            f"the job ended and recorded no {' and no '.join(missing)} of run {run_id} in the lake"
-        )
-    return found
 
 
 def _plans(lake: str, cluster: str, snapshot_id: str | None) -> list[dict[str, Any]]:

@@ -46,7 +46,6 @@ class ReadTarget:
 
     name: str
     settings: ClusterSettings
-    limits: RequestLimits
     settings_of: Callable[[str], GroupSettings]
     client: Mapping[str, Any] = field(repr=False)
     pseudonymizer: Pseudonymizer | None = None
@@ -61,7 +60,6 @@ def policy_target(policy: Policy, cluster: str, *, is_named: bool = False) -> Re
     return ReadTarget(
         name=cluster,
         settings=settings,
-        limits=request_limits(settings),
         settings_of=partial(policy.group_settings, cluster),
         client=client,
         pseudonymizer=settings.privacy.pseudonymizer(),
@@ -78,7 +76,6 @@ class LiveSnapshot:
 
     lag: As :func:`~evenlag.lag.formula.count_lag` returns it, ordered by group, topic and partition.
     problems: What could not be read.
-    num_requests: Requests sent, without those for the time lag.
     coordinators: By group id: the broker's id, or why it is unknown.
     """
 
@@ -88,7 +85,6 @@ class LiveSnapshot:
     lag: pa.Table
     members: pa.Table
     problems: Sequence[Problem]
-    num_requests: int
     coordinators: Mapping[str, int | str] = field(default_factory=dict)
 
     def of_group(self, group_id: str) -> LiveSnapshot:
@@ -115,14 +111,15 @@ class LiveReader:
 
     def read(self, group_id: str | None = None) -> LiveSnapshot:
         """Read the cluster. What could not be read is unknown, and a problem."""
-        limits = self._target.limits
+        settings = self._target.settings
+        limits = request_limits(settings)
         reader = ClusterReader(
             self._client,
-            ignored_topics=frozenset({self._target.settings.hint_topic}),
+            ignored_topics=frozenset({settings.hint_topic}),
             limits=limits,
             pseudonymizer=self._target.pseudonymizer,
             reset_policy_of=lambda name: self.settings_of(name).reset_policy,
-            from_followers=self._target.settings.fetch_from_followers,
+            from_followers=settings.fetch_from_followers,
         )
         inventory = reader.take_inventory()
         if group_id is not None:
@@ -137,7 +134,6 @@ class LiveReader:
             lag=lag,
             members=found.members,
             problems=found.problems,
-            num_requests=found.num_requests,
             coordinators=inventory.coordinators,
         )
 

@@ -120,7 +120,7 @@ def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(airflow: A
         assert "at sc://localhost:15002" in log
         assert "s3cret" not in log
     finally:
-        rest.delete("connections/spark_default")
+        rest.request("DELETE", "connections/spark_default")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")

@@ -16,14 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from evenlag.cli.app import app
-from evenlag.cli.cluster_target import Target
 from evenlag.cli.job_runner import JobFailedError
-from evenlag.cli.run import _recorded_summaries
-from evenlag.errors import JobError
 from evenlag.job_events import CycleEnded, JobNotice
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, RUNS
-from evenlag.policy.loader import load_policy
 from tests.support.processes import wait_until_gone
 from tests.truth.recorded_lakes import RecordedLake, extract
 
@@ -112,18 +108,6 @@ def test_the_password_of_a_cluster_without_policy_file_reaches_no_file_and_no_co
     assert "s3cret" not in runner.policy + " ".join(runner.arguments)
     [config] = [argument for argument in runner.arguments if argument.startswith("--config=")]
     assert not Path(config.partition("=")[2]).exists()
-
-
-def test_without_a_result_the_summaries_are_those_of_the_table_runs(
-    policy: Path, recorded: RecordedLake
-) -> None:
-    rows = LakeReader(str(recorded.root)).read(RUNS, filters=[("cluster", "=", CLUSTER)]).to_pylist()
-    run_id = next(row["run_id"] for row in rows if row["step"] == "decide")
-    expected = {row["step"]: json.loads(row["summary"]) for row in rows if row["run_id"] == run_id}
-    target = Target(load_policy(policy), CLUSTER)
-    assert _recorded_summaries(target, run_id) == expected
-    with pytest.raises(JobError, match="recorded no observe and no decide of run other"):
-        _recorded_summaries(target, "other")
 
 
 def test_the_error_of_a_job_is_the_commands(policy: Path) -> None:
