@@ -112,6 +112,17 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def count_of(count: int, noun: str) -> str:
+    """Format a number of things.
+
+    Examples
+    --------
+    >>> count_of(1, "move"), count_of(1_200, "move")
+    ('1 move', '1,200 moves')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def at_least(value: float | None, num_unknown: int | None) -> str:
     """Format the sum of the known parts for a column: ``≥`` marks a lower bound, a dash an unknown sum.
 

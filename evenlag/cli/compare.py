@@ -27,8 +27,6 @@ from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import (
     NOTHING,
     at_least,
-    between,
-    bounded_duration,
     did_you_mean,
     duration,
     number,
@@ -39,7 +37,9 @@ from evenlag.queries.comparisons import (
     OBSERVED,
     OBSERVED_SHOWN,
     By,
+    bounded_text,
     count_left_out,
+    measured_texts,
     model_error_text,
     model_row,
     not_compared,
@@ -47,6 +47,7 @@ from evenlag.queries.comparisons import (
     read_replays,
     shown_policy,
     sum_up,
+    waiting_text,
 )
 
 if TYPE_CHECKING:
@@ -200,16 +201,16 @@ _OPTIONAL: Final = (
 _COLUMNS: Final = (
     Column("policy", lambda row: shown_policy(row["policy"])),
     Column("rank", lambda row: "best" if row["is_best"] else ""),
-    numbers("waiting 50 %", lambda row: _time(row, row["waiting_p50_ms"])),
-    numbers("95 %", lambda row: _time(row, row["waiting_p95_ms"])),
-    numbers("99 %", lambda row: _time(row, row["waiting_p99_ms"])),
+    numbers("waiting 50 %", lambda row: waiting_text(row, "waiting_p50_ms")),
+    numbers("95 %", lambda row: waiting_text(row, "waiting_p95_ms")),
+    numbers("99 %", lambda row: waiting_text(row, "waiting_p99_ms")),
     numbers("above 5 s", lambda row: percent(row["above_5s"])),
     numbers("above 30 s", lambda row: percent(row["above_30s"])),
     numbers("above 5 min", lambda row: percent(row["above_300s"])),
-    numbers("worst", lambda row: _time(row, row["max_time_lag_ms"])),
+    numbers("worst", lambda row: waiting_text(row, "max_time_lag_ms")),
     numbers("mean lag", lambda row: at_least(row["mean_lag_records"], row["unknown_partitions"])),
-    numbers("largest member lag", lambda row: _between(row, "peak_member_lag_records")),
-    numbers("record-seconds", lambda row: _between(row, "record_s")),
+    numbers("largest member lag", lambda row: bounded_text(row, "peak_member_lag_records")),
+    numbers("record-seconds", lambda row: bounded_text(row, "record_s")),
     numbers("to drain", lambda row: _drained(row["drain_time_ms"])),
     numbers("not drained", lambda row: f"{row['not_drained']} of {row['group_days']}"),
     numbers("moves", lambda row: number(row["moves"])),
@@ -238,31 +239,13 @@ def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table
         shown.add_row(*(column.cell(row) for column in _COLUMNS), style=style)
     measured = next((row for row in rows if row["policy"] == OBSERVED), None)
     if measured is not None and measured["measured_max_lag_records"] is not None:
-        shown.add_row(MEASURED_SHOWN, "", *_measured_cells(measured), style="dim")
+        cells = (*[NOTHING] * 6, *measured_texts(measured), *[NOTHING] * 8)
+        shown.add_row(MEASURED_SHOWN, "", *cells, style="dim")
     return shown
-
-
-def _time(row: Mapping[str, Any], milliseconds: float | None) -> str:
-    is_bound = row["unknown_ages"] or row["unknown_partitions"]
-    return bounded_duration(milliseconds, milliseconds if is_bound else None)
-
-
-def _between(row: Mapping[str, Any], name: str) -> str:
-    return between(row[name], row[f"least_{name}"], row[f"most_{name}"])
 
 
 def _drained(milliseconds: float | None) -> str:
     return "not drained" if milliseconds is None else duration(milliseconds)
-
-
-def _measured_cells(row: dict[str, Any]) -> list[str]:
-    worst = row["measured_max_time_lag_ms"]
-    return [
-        *[NOTHING] * 6,
-        bounded_duration(worst, worst if row["unknown_time_lags"] else None),
-        at_least(row["measured_mean_lag_records"], row["measured_unknown_share"]),
-        *[NOTHING] * 8,
-    ]
 
 
 def notes(rows: Sequence[dict[str, Any]], left_out: Mapping[str, Any]) -> list[str]:

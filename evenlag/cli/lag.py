@@ -38,6 +38,7 @@ from evenlag.formatting import (
     NOTHING,
     bounded,
     bounded_duration,
+    count_of,
     did_you_mean,
     duration,
     moment,
@@ -669,11 +670,7 @@ def _preview_text(preview: PlanPreview | None) -> str:
         return NOTHING
     if not preview.is_change:
         return "as it is"
-    return f"{number(preview.max_member_lag_after_records)} · {_moves(preview)}"
-
-
-def _moves(preview: PlanPreview) -> str:
-    return "1 move" if preview.num_moves == 1 else f"{number(preview.num_moves)} moves"
+    return f"{number(preview.max_member_lag_after_records)} · {count_of(preview.num_moves, 'move')}"
 
 
 def _verdict(group: Mapping[str, Any], preview: PlanPreview) -> str:
@@ -687,7 +684,7 @@ def _verdict(group: Mapping[str, Any], preview: PlanPreview) -> str:
     bound = "at least " if group["num_unknown_partitions"] else ""
     return (
         f"A plan by {preview.assignor} would bring the lag of the most loaded member "
-        f"from {bound}{number(before)} to {bound}{number(after)} with {_moves(preview)}."
+        f"from {bound}{number(before)} to {bound}{number(after)} with {count_of(preview.num_moves, 'move')}."
     )
 
 

@@ -16,6 +16,7 @@ from evenlag.cli.option_types import option, whole
 from evenlag.cli.options import ConfigOption, LakeOption
 from evenlag.context import find_policy, lake_root
 from evenlag.errors import NotFoundError, UsageError
+from evenlag.formatting import count_of
 
 if TYPE_CHECKING:
     from evenlag.overview.views import ReportSource
@@ -66,8 +67,7 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{opened.getsockname()[1]}/"
     out = console()
-    noun = "cluster" if len(found) == 1 else "clusters"
-    out.print(f"{address}  ({len(found)} {noun}; Ctrl-C ends it)", soft_wrap=True)
+    out.print(f"{address}  ({count_of(len(found), 'cluster')}; Ctrl-C ends it)", soft_wrap=True)
     app = make_app(partial(_sources, lake, config), token=token, hosts=[host], max_groups=_limit(max_groups))
     run_server(app, opened)
 

@@ -27,6 +27,8 @@ _VARIABLE_BY_COLOUR: Final = {
 }
 _DASHES: Final[tuple[tuple[float, ...], ...]] = ((), (5, 2), (1.5, 1.5))
 _MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "p")
+# Markers of a line are about so many; those of the lines are at different points.
+_NUM_MARKERS: Final = 5
 # Lines that are nowhere further apart, as a share of the largest value, cover each other.
 _SAME_LINE: Final = 0.012
 _DASH_LENGTH: Final = 6.0
@@ -166,6 +168,28 @@ def line_styles(lines: Sequence[Line]) -> list[LineStyle]:
         for turn, place in enumerate(places):
             styles[place] = replace(styles[place], dashes=(_DASH_LENGTH, gap), offset=-turn * _DASH_LENGTH)
     return styles
+
+
+def plot_lines(axes: Any, lines: Sequence[Line], names: Sequence[str] = ()) -> None:
+    """Draw lines in the colors of the series, with names for a legend, if there are any."""
+    for number, (each, style) in enumerate(zip(lines, line_styles(lines), strict=True)):
+        step = max(1, len(each.at) // _NUM_MARKERS)
+        axes.plot(
+            each.at,
+            with_gaps(each.values),
+            color=SERIES[number % len(SERIES)],
+            linestyle=(style.offset, style.dashes) if style.dashes else "-",
+            linewidth=1.5,
+            marker=style.marker,
+            markersize=4.5,
+            markevery=(number * step // len(lines) % len(each.at), step),
+            label=names[number] if names else None,
+        )
+
+
+def with_gaps(values: Sequence[float | None]) -> list[float]:
+    """Return values for matplotlib, which draws no line where they are not known."""
+    return [float("nan") if value is None else value for value in values]
 
 
 def coinciding(lines: Sequence[Line]) -> list[list[int]]:

@@ -14,7 +14,16 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from evenlag.enums import Mode, Outcome, PlanEvent
-from evenlag.formatting import NOTHING, at_least, bounded, bounded_duration, duration, number, percent
+from evenlag.formatting import (
+    NOTHING,
+    at_least,
+    bounded,
+    bounded_duration,
+    count_of,
+    duration,
+    number,
+    percent,
+)
 from evenlag.html.markup import Html, badge, numbers, page, text, when
 from evenlag.overview.model import ATTENTION, ClusterState, GroupRow, LastHint, LastPlan, Overview, Sign
 from evenlag.queries.advice import needed_text, target_text
@@ -308,8 +317,8 @@ def _name(row: GroupRow, *, has_clusters: bool) -> Html:
     needed = needed_text(row.advice)
     about = [
         *([text(row.cluster)] if has_clusters else ()),
-        text(_count(row.num_members, "member") + (f", {needed} needed" if needed else "")),
-        text(_count(row.num_partitions, "partition")),
+        text(count_of(row.num_members, "member") + (f", {needed} needed" if needed else "")),
+        text(count_of(row.num_partitions, "partition")),
     ]
     return Html(
         f'<a href="report?{text(link)}"{_shown_name(row.group_id)}</a>'
@@ -324,10 +333,6 @@ def _shown_name(name: str) -> Html:
     whole, head, tail = text(name), text(name[:-_TAIL]), text(name[-_TAIL:])
     parts = f"<span>{head}</span><span>{tail}</span>"
     return Html(f' class="long" title="{whole}" aria-label="{whole}">{parts}')
-
-
-def _count(value: int, noun: str) -> str:
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
 def _trend(row: GroupRow) -> Html:
@@ -396,7 +401,7 @@ def _plan_line(plan: LastPlan, actual: str | None) -> Html:
     before = at_least(plan.before_records, plan.num_unknown)
     after = actual or at_least(plan.after_records, plan.num_unknown)
     expected = "" if actual else " planned"
-    change = f"{before} → {after}{expected}, {_count(plan.moves, 'move')}"
+    change = f"{before} → {after}{expected}, {count_of(plan.moves, 'move')}"
     gates = text(", ".join(plan.failed_gates)) if status == PlanEvent.REJECTED else ""
     failed_gates = f"<span class=sub>failed: {gates}</span>" if gates else ""
     why = f' title="{text(plan.reason)}"' if plan.reason else ""
@@ -439,10 +444,10 @@ def _detail(sign: Sign, row: GroupRow) -> Html:
         case Sign.TARGET:
             detail = target_text(row.advice).removeprefix("missed ")
         case Sign.STALLED:
-            detail = _count(row.num_stalled, "partition")
+            detail = count_of(row.num_stalled, "partition")
         case Sign.UNKNOWN:
             num_unknown = row.num_unknown_partitions
-            count = f"{num_unknown:,} of {_count(row.num_partitions, 'partition')}"
+            count = f"{num_unknown:,} of {count_of(row.num_partitions, 'partition')}"
             detail = f"{count}{': ' * bool(row.unknown_facts)}" if num_unknown else ""
             return Html(f" {text(detail)}{_clip(row.unknown_facts)}")
         case Sign.NOT_FOLLOWED if row.hint is not None:

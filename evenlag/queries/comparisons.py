@@ -10,7 +10,7 @@ from math import inf, isfinite
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from evenlag.formatting import number, percent
+from evenlag.formatting import at_least, between, bounded_duration, count_of, number, percent
 
 if TYPE_CHECKING:
     from evenlag.lake.file_pruning import Filter
@@ -279,14 +279,30 @@ def model_error_text(model: Mapping[str, Any]) -> str:
         f"{percent(model[f'{name}_error'])} ({number(model[f'{name}_error_records'])} records)"
         for name in ("median", "p95")
     )
-    of = (
-        "all snapshots"
-        if count is None
-        else f"the {count:,} {'snapshot' if count == 1 else 'snapshots'} with lag"
-    )
+    of = "all snapshots" if count is None else f"the {count_of(count, 'snapshot')} with lag"
     return (
         f"differs from the measured lag by {median_error} at the median and {p95_error} at the 95th "
         f"percentile of {of}"
+    )
+
+
+def waiting_text(row: Mapping[str, Any], name: str) -> str:
+    """Format a time of :func:`sum_up`: a lower bound where ages or lags are unknown."""
+    is_bound = row["unknown_ages"] or row["unknown_partitions"]
+    return bounded_duration(row[name], row[name] if is_bound else None)
+
+
+def bounded_text(row: Mapping[str, Any], name: str) -> str:
+    """Format a number of :func:`sum_up` with the bounds that the snapshots leave."""
+    return between(row[name], row[f"least_{name}"], row[f"most_{name}"])
+
+
+def measured_texts(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Format the longest time behind and the mean lag that Kafka reported."""
+    worst = row["measured_max_time_lag_ms"]
+    return (
+        bounded_duration(worst, worst if row["unknown_time_lags"] else None),
+        at_least(row["measured_mean_lag_records"], row["measured_unknown_share"]),
     )
 
 

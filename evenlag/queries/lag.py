@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagBound
+from evenlag.formatting import count_of
 from evenlag.lag.group_lag import GroupLag, counted_rows, is_inexact, measure_lag
 from evenlag.lake.snapshot_ids import slot_day
 
@@ -176,10 +177,8 @@ def left_topics_text(rows: Iterable[Mapping[str, Any]]) -> str:
     num_partitions, lag = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
     if not num_partitions:
         return ""
-    plural = "s" * (num_partitions != 1)
-    return (
-        f"Not counted: {lag:,} records on {num_partitions:,} partition{plural} that no member subscribes to"
-    )
+    partitions = count_of(num_partitions, "partition")
+    return f"Not counted: {lag:,} records on {partitions} that no member subscribes to"
 
 
 def owner_text(row: Mapping[str, Any]) -> str:

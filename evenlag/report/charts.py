@@ -17,13 +17,13 @@ from evenlag.html.charts import (
     SOFT,
     ChartMark,
     Line,
-    LineStyle,
     Size,
     both_sizes,
     draw_marks,
     finish_axes,
-    line_styles,
     new_figure,
+    plot_lines,
+    with_gaps,
 )
 from evenlag.report.model import HINT_EVENTS, LagChange, Mark, MemberLag, Series, Timeline
 from evenlag.safe_text import printable
@@ -37,8 +37,6 @@ _MARGIN: Final = 0.01
 # Fewer ticks do not show where a value is.
 _MIN_TICKS: Final = 4
 _THOUSAND, _MILLION = 1_000, 1_000_000
-# Markers of a line are about so many; those of the lines are at different points.
-_NUM_MARKERS: Final = 5
 HINT_MARKERS: Final = dict(zip(HINT_EVENTS, ("v", "o", "X", "s", "D"), strict=True))
 # More lines would hide the bars, which show the rebalances by their changes of owner.
 MAX_REBALANCES: Final = 120
@@ -116,29 +114,17 @@ def _change_label(change: LagChange) -> str:
 
 def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark] = ()) -> str:
     """Draw a line chart of the lag of the group over time: measured, and simulated for each candidate."""
-    styles = lag_styles(replayed)
 
     def draw(size: Size) -> Any:
         figure, axes = new_figure(size)
         # Wide and below the others, so that none hides it or is hidden by it.
-        axes.plot(observed.at, _values(observed.lag_records), color=INK, linewidth=3.4, zorder=1.9)
+        axes.plot(observed.at, with_gaps(observed.lag_records), color=INK, linewidth=3.4, zorder=1.9)
         isolated = _isolated_points(observed.lag_records)
         axes.plot(
             [observed.at[place] for place in isolated], [observed.lag_records[place] for place in isolated],
             color=INK, marker="o", markersize=6, linestyle="none", zorder=1.9,
         )  # fmt: skip
-        for number, (each, style) in enumerate(zip(replayed, styles, strict=True)):
-            step = max(1, len(each.at) // _NUM_MARKERS)
-            axes.plot(
-                each.at,
-                _values(each.lag_records),
-                color=SERIES[number % len(SERIES)],
-                linestyle=(style.offset, style.dashes) if style.dashes else "-",
-                linewidth=1.5,
-                marker=style.marker,
-                markersize=4.5,
-                markevery=(number * step // max(1, len(replayed)) % len(each.at), step),
-            )
+        plot_lines(axes, lag_lines(replayed))
         axes.set_ylim(bottom=0)
         axes.set_ylabel("lag, records")
         finish_axes(axes)
@@ -164,9 +150,9 @@ def chart_marks(hints: Iterable[Mark]) -> list[ChartMark]:
     return [ChartMark(mark.at, mark.event, HINT_MARKERS[mark.event]) for mark in hints]
 
 
-def lag_styles(replayed: Sequence[Series]) -> list[LineStyle]:
-    """Choose how the lines of the candidates are drawn."""
-    return line_styles([Line(each.at, each.lag_records) for each in replayed])
+def lag_lines(replayed: Sequence[Series]) -> list[Line]:
+    """Return the lines of the candidates."""
+    return [Line(each.at, each.lag_records) for each in replayed]
 
 
 def _write_values(
@@ -217,10 +203,6 @@ def _isolated_points(points: Sequence[int | None]) -> list[int]:
         for place in range(len(points))
         if known[place + 1] and not known[place] and not known[place + 2]
     ]
-
-
-def _values(points: Sequence[int | None]) -> list[float]:
-    return [float("nan") if point is None else point for point in points]
 
 
 def time_axis(axes: Any, since: datetime, until: datetime, size: Size) -> None:

@@ -9,25 +9,32 @@ from evenlag.formatting import (
     NOTHING,
     at_least,
     at_least_of,
-    between,
     bounded,
     bounded_duration,
+    count_of,
     duration,
     moment,
     number,
     percent,
 )
-from evenlag.html.charts import Line, coinciding, legend, line, patch, series_variable, shape
+from evenlag.html.charts import coinciding, legend, line, line_styles, patch, series_variable, shape
 from evenlag.html.markup import Html, badge, details, figure, numbers, page, table, text, when
 from evenlag.queries.advice import needed_text, target_text
-from evenlag.queries.comparisons import MEASURED_SHOWN, model_error_text, shown_policy
+from evenlag.queries.comparisons import (
+    MEASURED_SHOWN,
+    bounded_text,
+    measured_texts,
+    model_error_text,
+    shown_policy,
+    waiting_text,
+)
 from evenlag.report.charts import (
     HINT_MARKERS,
     MAX_MEMBERS,
     change_plot,
     count_marks,
+    lag_lines,
     lag_plot,
-    lag_styles,
     timeline_plot,
 )
 from evenlag.report.model import HINT_EVENTS, GateSummary, LagChange, Report, Series, Verdict
@@ -80,12 +87,12 @@ def report_page(
         for key, title, content in sections
     )
     title = f"{report.group_id} on {report.cluster}"
-    noun = "snapshot" if report.num_snapshots == 1 else "snapshots"
     return page(
         f"evenlag: {title}",
         f'<main class="report"><header><h1>{text(title)}</h1>{_verdict(report.verdict)}'
-        f'<p class="soft">Slots {when(report.since)} to {when(report.until)}, {report.num_snapshots:,} '
-        f"{noun}; the last one ended at {when(report.finished_at)}. All times are UTC.</p>"
+        f'<p class="soft">Slots {when(report.since)} to {when(report.until)}, '
+        f"{count_of(report.num_snapshots, 'snapshot')}; the last one ended at {when(report.finished_at)}. "
+        f"All times are UTC.</p>"
         f"{_left_out(report)}</header>\n"
         f"{_headline(report)}\n"
         f'<nav aria-label="On this page"><ul>{contents}</ul></nav>\n'
@@ -135,8 +142,8 @@ def _headline(report: Report) -> Html:
         facts.append((target, "the target of how long records may wait"))
     num_left, lag_left = now.num_not_subscribed_partitions, now.not_subscribed_lag_records
     if num_left and lag_left != 0:
-        noun = "partition" if num_left == 1 else "partitions"
-        facts.append((number(lag_left), f"records in {num_left:,} {noun} without a subscriber, not counted"))
+        left = count_of(num_left, "partition")
+        facts.append((number(lag_left), f"records in {left} without a subscriber, not counted"))
     if report.timeline is not None:
         rebalances = sum(mark.kind == "rebalance" for mark in report.timeline.marks)
         facts.append((number(rebalances), "rebalances seen"))
@@ -312,9 +319,10 @@ def _folded(summary: str, columns: Sequence[str], rows: Sequence[Sequence[object
 
 def lag_section(report: Report) -> Html:
     """Build the section on the lag over time, observed and simulated."""
+    styles = line_styles(lag_lines(report.replayed))
     lines = [
         (line(series_variable(place), dashes=style.dashes, marker=style.marker), each.name)
-        for place, (each, style) in enumerate(zip(report.replayed, lag_styles(report.replayed), strict=True))
+        for place, (each, style) in enumerate(zip(report.replayed, styles, strict=True))
     ]
     marks = _hint_swatches({mark.event for mark in report.hints})
     caption = (
@@ -388,8 +396,8 @@ def _peaks(replayed: Iterable[Series]) -> Html:
 
 def _coinciding(replayed: Sequence[Series]) -> str:
     """Sentence on the lines that cover each other; empty if there are none."""
-    lines = [Line(each.at, each.lag_records) for each in replayed]
-    groups = [", ".join(replayed[place].name for place in places) for places in coinciding(lines)]
+    coincide = coinciding(lag_lines(replayed))
+    groups = [", ".join(replayed[place].name for place in places) for places in coincide]
     return f" On the same line, in turns: {'; '.join(groups)}." if groups else ""
 
 
@@ -434,7 +442,7 @@ def policies_section(report: Report) -> Html:
         + [
             _measured_cells(row) for row in report.policies if row.get("measured_max_lag_records") is not None
         ],
-        caption=f"Replayed over {days} {'day' if days == 1 else 'days'}, best first",
+        caption=f"Replayed over {count_of(days, 'day')}, best first",
     )
     shown = text(model_warning(report.model)) + policy_table + _ABOUT_POLICIES if report.policies else ""
     return Html(shown + "".join(note(reason) for reason in report.reasons))
@@ -442,15 +450,13 @@ def policies_section(report: Report) -> Html:
 
 def _policy_cells(row: Mapping[str, Any]) -> Sequence[object]:
     name = shown_policy(row["policy"])
-    is_partly_known = row["unknown_partitions"]
-    is_bound = row["unknown_ages"] or is_partly_known
     return (
         Html(f"{text(name)} {badge('best', 'good')}") if row["is_best"] else name,
-        *(_bound(duration(row[column]), is_bound) for column in ("waiting_p95_ms", "waiting_p99_ms")),
+        *(waiting_text(row, column) for column in ("waiting_p95_ms", "waiting_p99_ms")),
         percent(row["above_30s"]),
-        _bound(duration(row["max_time_lag_ms"]), is_bound),
-        _bound(number(row["mean_lag_records"]), is_partly_known),
-        between(*(row[f"{each}peak_member_lag_records"] for each in ("", "least_", "most_"))),
+        waiting_text(row, "max_time_lag_ms"),
+        at_least(row["mean_lag_records"], row["unknown_partitions"]),
+        bounded_text(row, "peak_member_lag_records"),
         _drained(row),
         number(row["moves"]),
         number(row["rebalances"]),
@@ -459,23 +465,12 @@ def _policy_cells(row: Mapping[str, Any]) -> Sequence[object]:
 
 
 def _measured_cells(row: Mapping[str, Any]) -> Sequence[object]:
-    return (
-        MEASURED_SHOWN,
-        *[NOTHING] * 3,
-        _bound(duration(row["measured_max_time_lag_ms"]), row["unknown_time_lags"]),
-        _bound(number(row["measured_mean_lag_records"]), row["measured_unknown_share"]),
-        *[NOTHING] * 5,
-    )
-
-
-def _bound(value: str, unknown: float | None) -> str:
-    """Mark a number as a lower bound if a part of it is unknown."""
-    return f"≥ {value}" if unknown and value != NOTHING else value
+    return (MEASURED_SHOWN, *[NOTHING] * 3, *measured_texts(row), *[NOTHING] * 5)
 
 
 def _drained(row: Mapping[str, Any]) -> str:
     days, drain_time_ms = row["not_drained"], row["drain_time_ms"]
-    but = f"not on {days} of {row['group_days']} {'day' if row['group_days'] == 1 else 'days'}"
+    but = f"not on {days} of {count_of(row['group_days'], 'day')}"
     if drain_time_ms is None:
         return but
     return f"{duration(drain_time_ms)}, {but}" if days else duration(drain_time_ms)
@@ -524,8 +519,7 @@ def _gates(gates: Sequence[GateSummary]) -> Html:
         return Html(shown)
     judged = [(gate.gate, number(gate.num_judged)) for gate in passed]
     gate_table = table(("gate", "judged#"), judged, caption="Gates that passed every plan")
-    noun = "gate" if len(passed) == 1 else "gates"
-    return Html(shown + details(f"{len(passed):,} {noun} passed every plan", gate_table))
+    return Html(shown + details(f"{count_of(len(passed), 'gate')} passed every plan", gate_table))
 
 
 def _across_racks(plan: Mapping[str, Any]) -> str:

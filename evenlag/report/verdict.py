@@ -7,7 +7,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import DecisionKind, Mode, PlanEvent
-from evenlag.formatting import number
+from evenlag.formatting import count_of, number
 from evenlag.report.model import Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _effect(change: LagChange) -> str:
 
 def _prospect(change: LagChange, *, is_over: bool) -> str:
     would = "would have taken" if is_over else "would take"
-    moves = "" if change.moves is None else f" with {number(change.moves)} {_noun(change.moves, 'move')}"
+    moves = "" if change.moves is None else f" with {count_of(change.moves, 'move')}"
     sentence = (
         f"it {would} the most loaded member from {_lag(change, 'before')} to "
         f"{_lag(change, 'predicted')} records of lag{moves}"
@@ -188,7 +188,3 @@ def _lag(change: LagChange, part: str) -> str:
     unknown = change.unknown_after[0] if part == "after" else change.unknown_before[0]
     is_bound = unknown or any(member.unknown[place] for member in change.members)
     return f"at least {number(value)}" if is_bound else number(value)
-
-
-def _noun(count: int, noun: str) -> str:
-    return noun if count == 1 else f"{noun}s"

@@ -11,14 +11,13 @@ from evenlag.html.charts import (
     BEFORE,
     INK,
     PREDICTED,
-    SERIES,
     ChartMark,
     Line,
     Size,
     draw_marks,
     finish_axes,
-    line_styles,
     new_figure,
+    plot_lines,
     svg,
 )
 from evenlag.html.markup import Html, figure, numbers, page, table
@@ -27,8 +26,6 @@ from sandbox.demo.sampler import Samples
 
 # The text is still readable at a phone's width.
 _SIZE: Final = Size(5.0, 3.3)
-# Markers of a line: they distinguish consumers with equal lag.
-_NUM_MARKERS: Final = 5
 # As in the report: a hint that was followed is a circle.
 _MARKERS: Final = {"hint followed": "o"}
 
@@ -61,19 +58,7 @@ def timeline_svg(samples: Samples) -> str:
     lines = [
         Line(samples.at_s[: len(samples.lag_by_name[name])], samples.lag_by_name[name]) for name in names
     ]
-    step = max(1, len(samples.at_s) // _NUM_MARKERS)
-    for number, (name, line, style) in enumerate(zip(names, lines, line_styles(lines), strict=True)):
-        axes.plot(
-            line.at,
-            [float("nan") if point is None else point for point in line.values],
-            color=SERIES[number % len(SERIES)],
-            linestyle=(style.offset, style.dashes) if style.dashes else "-",
-            linewidth=1.8,
-            marker=style.marker,
-            markersize=4,
-            markevery=(number * step // len(names), step),
-            label=name,
-        )
+    plot_lines(axes, lines, names)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("seconds")
     axes.set_ylabel("lag, records")

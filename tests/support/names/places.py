@@ -43,6 +43,7 @@ _NUMBERS: Final = frozenset(
         "at_least_of",
         "bounded",
         "bounded_duration",
+        "count_of",
         "exact_of",
     }
 ) | {"len", "int", "float", "round", "sum", "max", "min", "isoformat", "export_rows", "version"}
