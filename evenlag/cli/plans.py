@@ -153,18 +153,18 @@ def _nothing(
     return f"there are no plans for the group {group!r} on {cluster}{did_you_mean(group, known - {group})}"
 
 
+def _of_plan(plan: Mapping[str, Any]) -> list[Filter]:
+    # The outcome is based on a later snapshot, possibly of another day.
+    return [("cluster", "=", plan["cluster"]), ("day", ">=", plan["day"]), ("plan_id", "=", plan["plan_id"])]
+
+
 def _show_plan(
     reader: LakeReader, plan: dict[str, Any], seal: tuple[bool | None, str], *, as_json: bool
 ) -> None:
     from evenlag.enums import GroupType
     from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
 
-    # The outcome is based on a later snapshot, possibly of another day.
-    wanted: list[Filter] = [
-        ("cluster", "=", plan["cluster"]),
-        ("day", ">=", plan["day"]),
-        ("plan_id", "=", plan["plan_id"]),
-    ]
+    wanted = _of_plan(plan)
     events = sorted(reader.read_events(filters=wanted).to_pylist(), key=event_order)
     gates = reader.read(
         GATE_RESULTS, columns=[name for name in GATE_RESULTS.column_names if name != "seal"], filters=wanted
@@ -359,12 +359,7 @@ def _published(target: Target, head: dict[str, Any], report: PublishReport) -> d
 
     if report.held:
         return {"published": False, "sequence": None, "held": report.held[0][2]}
-    wanted: list[Filter] = [
-        ("cluster", "=", head["cluster"]),
-        ("day", ">=", head["day"]),
-        ("plan_id", "=", head["plan_id"]),
-    ]
-    events = LakeReader(target.loaded.policy.lake).read_events(filters=wanted).to_pylist()
+    events = LakeReader(target.loaded.policy.lake).read_events(filters=_of_plan(head)).to_pylist()
     newest = {event["event"]: event for event in events}
     if PlanEvent.PUBLISHED in newest:
         sequence = newest[PlanEvent.PUBLISHED]["sequence"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path  # Typer reads the annotations
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -15,9 +15,6 @@ from evenlag.cli.option_types import path as path_type
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption
 from evenlag.context import policy_cluster, require_policy
 from evenlag.formatting import NOTHING
-
-if TYPE_CHECKING:
-    from evenlag.policy.settings import Policy
 
 app = typer.Typer(help="The policy file.", no_args_is_help=True)
 
@@ -40,7 +37,8 @@ def check(
     loaded = load_policy(path)
     policy = loaded.policy
     if secrets:
-        _resolve_secrets(policy)
+        for _, read in policy.secrets().values():
+            read()
     warnings = [f"{unused.message}: {unused.remedy}" for unused in rules_that_never_apply(loaded)]
     if as_json:
         shown = {"policy_hash": loaded.policy_hash, "policy": policy.model_dump(mode="json")}
@@ -133,14 +131,3 @@ def _value_text(value: Any) -> str:
             item if isinstance(item, str) else f"{item['match']}: {item['capacity']:g}" for item in value
         )
     return str(value)
-
-
-def _resolve_secrets(policy: Policy) -> None:
-    from evenlag.policy.secrets import SecretRef
-
-    for value in policy.storage.values().values() if policy.storage else ():
-        if isinstance(value, SecretRef):
-            value.resolve()
-    for cluster in policy.clusters.values():
-        for _, read in cluster.secrets().values():
-            read()

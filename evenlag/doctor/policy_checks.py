@@ -1,7 +1,7 @@
 """Checks of the policy: it is valid, its secrets resolve, and each rule can apply to a group."""
 
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from evenlag.doctor.model import Check, Finding, failed, ok, warning
 from evenlag.policy.loader import LoadedPolicy
@@ -21,19 +21,11 @@ def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) ->
 def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
     """Check that every secret of the policy resolves and that no secret file is readable by every user."""
     from evenlag.errors import SecretError
-    from evenlag.policy.secrets import SecretRef
     from evenlag.publishing.sealing.row_seal import key_id
 
     found: list[Finding] = []
     key_ids: list[str] = []
-    references: dict[str, tuple[SecretRef, Callable[[], object]]] = {
-        f"storage.{name}": (value, value.resolve)
-        for name, value in (policy.storage.values() if policy.storage else {}).items()
-        if isinstance(value, SecretRef)
-    }
-    for name in clusters:
-        settings = policy.clusters[name].secrets()
-        references |= {f"clusters.{name}.{key}": each for key, each in settings.items()}
+    references = policy.secrets(clusters)
     for place, (reference, read) in references.items():
         try:
             value = read()

@@ -16,7 +16,6 @@ from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows, is_inexact
 from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
-    DECISIONS,
     GATE_RESULTS,
     LAG,
     MEMBERS,
@@ -38,7 +37,7 @@ from evenlag.queries.lag import (
     read_speeds,
     unknown_facts,
 )
-from evenlag.queries.plan_rows import last_events
+from evenlag.queries.plan_rows import last_events, newest_decisions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -211,10 +210,8 @@ def _decisions(
     reader: LakeReader, cluster: str, newest: Mapping[str, Any]
 ) -> tuple[bool, dict[str, dict[str, Any]]]:
     """Whether the snapshot itself is decided, and the newest decision about each group."""
-    filters: list[Filter] = [("cluster", "=", cluster), ("day", ">=", newest["day"] - timedelta(days=1))]
     columns = ("group_id", "policy_mode", "mode", "decision", "reason", "snapshot_id", "slot")
-    # All decisions of a snapshot have its slot, and are written at once.
-    rows = reader.read_newest(DECISIONS, "slot", filters=filters, columns=columns).to_pylist()
+    rows = newest_decisions(reader, cluster, newest["day"], columns)
     is_decided = any(row["snapshot_id"] == newest["snapshot_id"] for row in rows)
     return is_decided, {row["group_id"]: row for row in rows}
 

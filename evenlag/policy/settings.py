@@ -7,7 +7,7 @@ The policy is validated once, when it is read. Each setting has its default, uni
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any, Final
 
@@ -282,6 +282,20 @@ class Policy(SettingsModel):
     def rule_of(self, cluster: str, group_id: str) -> GroupRule | None:
         """Return the first rule that matches a group; None if the defaults apply."""
         return next((rule for rule in self.groups if rule.matches(cluster, group_id)), None)
+
+    def secrets(
+        self, clusters: Iterable[str] | None = None
+    ) -> dict[str, tuple[SecretRef, Callable[[], object]]]:
+        """Return the references to secrets of some clusters, or of all, by place, with what reads each."""
+        storage = self.storage.values() if self.storage else {}
+        found: dict[str, tuple[SecretRef, Callable[[], object]]] = {
+            f"storage.{name}": (value, value.resolve)
+            for name, value in storage.items()
+            if isinstance(value, SecretRef)
+        }
+        for name in self.clusters if clusters is None else clusters:
+            found |= {f"clusters.{name}.{key}": each for key, each in self.clusters[name].secrets().items()}
+        return found
 
     def publishes_to(self, cluster: str) -> bool:
         """Return whether a rule lets hints be published to a cluster."""

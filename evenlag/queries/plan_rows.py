@@ -103,27 +103,26 @@ def groups_without_plan(
 
     Groups whose assignment needs no change are left out.
     """
-    import pyarrow.compute as pc
+    newest = reader.latest_snapshot(cluster)
+    columns = ("group_id", "policy_mode", "decision", "reason", "slot")
+    decided = [] if newest is None else newest_decisions(reader, cluster, newest["day"], columns)
+    without = {DecisionKind.BREACH, DecisionKind.NOT_PLANNED, DecisionKind.FAILED}
+    rows = [row for row in decided if row["decision"] in without and group in {None, row["group_id"]}]
+    return sorted(rows, key=lambda row: str(row["group_id"]))
 
+
+def newest_decisions(
+    reader: LakeReader, cluster: str, day: date, columns: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Read the decisions of the newest snapshot that was planned, of a day or later, or of the day before."""
     from evenlag.lake.tables import DECISIONS
 
-    newest = reader.latest_snapshot(cluster)
-    if newest is None:
-        return []
-    # The newest snapshot may have been observed but not planned yet.
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", newest["day"] - timedelta(days=1)),
-        ("decision", "in", {DecisionKind.BREACH, DecisionKind.NOT_PLANNED, DecisionKind.FAILED}),
-    ]
-    if group is not None:
-        filters.append(("group_id", "=", group))
-    last = pc.max(reader.read(DECISIONS, columns=["slot"], filters=filters[:2])["slot"]).as_py()
-    if last is None:
-        return []
-    columns = ["group_id", "policy_mode", "decision", "reason", "slot"]
-    rows = reader.read(DECISIONS, columns=columns, filters=[*filters, ("slot", "=", last)]).to_pylist()
-    return sorted(rows, key=lambda row: str(row["group_id"]))
+    filters: list[Filter] = [("cluster", "=", cluster), ("day", ">=", day - timedelta(days=1))]
+    # All decisions of a snapshot have its slot, and are written at once.
+    rows: list[dict[str, Any]] = reader.read_newest(
+        DECISIONS, "slot", filters=filters, columns=columns
+    ).to_pylist()
+    return rows
 
 
 def no_plan_reason(decided: Mapping[str, Any]) -> str:
