@@ -1,15 +1,12 @@
 """evenlag's code for executors, which have Spark, numpy, pyarrow, pandas and kafka-python, but no evenlag.
 
 A session on a cluster sends the code as a zip of this process's modules, so that driver and executors run the
-same code. Alternatively it sends the wheel in ``EVENLAG_WHEEL``, if that contains the same code. A server of
-:mod:`spark_jobs.connect_server` has the code installed: only its hash is compared.
+same code. A server of :mod:`spark_jobs.connect_server` has the code installed: only its hash is compared.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -21,7 +18,6 @@ from evenlag.errors import JobError
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-WHEEL_VARIABLE: Final = "EVENLAG_WHEEL"
 PACKAGES: Final = ("assignor_core", "evenlag", "spark_jobs")
 # A fixed time: the same files result in the same archive.
 _TIMESTAMP: Final = (1980, 1, 1, 0, 0, 0)
@@ -34,9 +30,7 @@ def ship_code(context: SparkContext) -> None:
     # Spark's folder of this session, which it deletes with the session.
     folder = Path(SparkFiles.getRootDirectory()) / "code"
     folder.mkdir(exist_ok=True)
-    wheel = os.environ.get(WHEEL_VARIABLE)
-    archive = copy_wheel(Path(wheel), folder) if wheel else build_archive(folder)
-    context.addPyFile(str(archive))
+    context.addPyFile(str(build_archive(folder)))
 
 
 def code_hash() -> str:
@@ -56,23 +50,6 @@ def build_archive(folder: Path) -> Path:
             archive.writestr(zipfile.ZipInfo(name, _TIMESTAMP), data, zipfile.ZIP_DEFLATED)
     digest = hashlib.sha256(fresh.read_bytes()).hexdigest()[:12]
     return fresh.replace(folder / f"evenlag-{digest}.zip")
-
-
-def copy_wheel(wheel: Path, folder: Path) -> Path:
-    """Copy a wheel under a name that PySpark ships to executors: it accepts ``.zip``, not ``.whl``."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            held = {name: archive.read(name) for name in archive.namelist() if name.startswith(PACKAGES)}
-    except (OSError, zipfile.BadZipFile) as error:
-        raise JobError(f"{WHEEL_VARIABLE}={wheel} is not a readable wheel: {error}") from error
-    different = [name for name, data in _sources() if held.get(name) != data]
-    if different:
-        raise JobError(
-            f"{WHEEL_VARIABLE}={wheel} contains another version of evenlag than this process runs "
-            f"({len(different)} files differ, first: {different[0]}): install that wheel "
-            f"where Spark's driver runs, or unset {WHEEL_VARIABLE} to send this process's code"
-        )
-    return Path(shutil.copyfile(wheel, folder / f"{wheel.stem}.zip"))
 
 
 def _sources() -> Iterator[tuple[str, bytes]]:

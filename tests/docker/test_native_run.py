@@ -187,7 +187,7 @@ def test_with_the_other_compose_file_a_step_is_submitted_to_the_two_workers(
     stack: NativeStack, cycle: DagRun
 ) -> None:
     assert cycle.state == "success"
-    stack.build_wheel()
+    stack.make_executor_python()
     scheduler = read_services(VARIABLES, SUBMIT_FILE)["airflow-scheduler"]
     # The scheduler's own command, with the step in place of Airflow.
     code = [

@@ -201,7 +201,6 @@ class NativeStack:
             "/opt/evenlag/demo": str(ROOT),
             "/opt/evenlag/dags": str(volumes / "dags"),
             "/opt/evenlag/spark-conf": str(ROOT / "docker"),
-            "/opt/evenlag/evenlag.whl": str(volumes / "wheels" / "evenlag.whl"),
             "/opt/evenlag": str(ROOT / "docker"),
             "/etc/evenlag": str(volumes / "etc"),
             "/var/lib/airflow": str(volumes / "airflow"),
@@ -231,14 +230,9 @@ class NativeStack:
         for step in steps:
             step.result()
 
-    def build_wheel(self) -> None:
-        """Make what only a submitted driver needs: the wheel that it sends, and the Python of executors."""
-        target = Path(self._paths["/opt/evenlag/evenlag.whl"])
+    def make_executor_python(self) -> None:
+        """Make what only a submitted driver needs: the Python of executors."""
         make_executor_python(self._executors)
-        build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target.parent)]
-        self._run([*build, str(ROOT)])
-        (built,) = target.parent.glob("*.whl")
-        built.rename(target)
 
     def _prepare_kafka(self, service: Service) -> None:
         """What Kafka's image does before it starts: settings from the variables, and a formatted folder."""
