@@ -32,7 +32,6 @@ from evenlag.lake.tables import (
     REPLAYS,
     SNAPSHOTS,
     SPEEDS,
-    Table,
 )
 from evenlag.logging_setup import named_logger
 from evenlag.policy.candidates import Candidate, parse_candidate
@@ -42,17 +41,17 @@ from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.entry_point import Job, JobWork, end_process, run_job
 from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.progress import ReportProgress, no_progress
+from spark_jobs.transforms.measured_values import join_speeds
 from spark_jobs.transforms.simulations import (
     ComparisonContext,
     build_comparison,
     select_moments,
     select_replays,
 )
-from spark_jobs.transforms.speeds import join_speeds
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 _LOG = named_logger("spark_jobs.compare")
@@ -134,7 +133,9 @@ def _compare_days(
     if not request.force and earlier == {context.comparison_id}:
         return "skipped"
     with CachedFrames() as cached:
-        lag, members, speeds = (_rows_of_days(lake, each, context, days) for each in (LAG, MEMBERS, SPEEDS))
+        lag, members, speeds = (
+            lake.read_days(each, context.cluster, days, snapshot_ids) for each in (LAG, MEMBERS, SPEEDS)
+        )
         rows = cached.cache(build_comparison(lag, join_speeds(members, speeds), context))
         replace = partial(lake.replace_days, cluster=context.cluster, days=days[:1])
         if context.scores_snapshots:
@@ -158,17 +159,6 @@ def _readings(reader: LakeReader, cluster: str, days: list[date]) -> pa.Table:
     found = found.sort_by([("end_read_at", "ascending"), ("snapshot_id", "ascending")])
     at_us = found["end_read_at"].cast("int64").to_numpy()
     return found.filter(pa.array(np.diff(at_us, prepend=-1) > 0))
-
-
-def _rows_of_days(lake: Lake, table: Table, context: ComparisonContext, days: list[date]) -> DataFrame:
-    """Rows of these snapshots only: rows of unfinished snapshots do not count."""
-    from pyspark.sql import functions as sf
-
-    return lake.read(table).where(
-        (sf.col("cluster") == context.cluster)
-        & sf.col("day").between(days[0], days[-1])
-        & sf.col("snapshot_id").isin(list(context.snapshot_ids))
-    )
 
 
 def _comparison_id(

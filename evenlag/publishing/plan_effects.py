@@ -8,6 +8,7 @@ from evenlag.lag.group_lag import counted_rows
 from evenlag.lag.speed_rows import with_speeds
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS, SPEEDS
+from evenlag.lake.tables.simulation import REPLAYED_LAG, REPLAYED_MEMBERS
 from evenlag.logging_setup import named_logger
 from evenlag.planning.group_work import GroupFacts
 
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
     from evenlag.planning.published_plans import PublishedPlan
 
 _LOG = named_logger(__name__)
-_LAG_COLUMNS: Final = (
-    *("snapshot_id", "group_id", "topic_id", "topic", "partition", "status", "owner_member_id"),
-    *("lag_records", "log_start_offset", "end_offset", "time_lag_ms"),
-)
-_MEMBER_COLUMNS: Final = (
-    *("snapshot_id", "group_id", "group_state", "group_type", "assignor", "member_id"),
-    *("group_instance_id", "subscription", "error"),
-)
 # Plans whose rows are read at once, and rows of a plan's snapshots: of more snapshots some are left out.
 _PLANS_PER_READ: Final = 50
 _MOST_ROWS: Final = 1_000_000
@@ -95,8 +88,8 @@ def _read(rows: SnapshotReader, plans: Sequence[DuePlan], names: set[str]) -> tu
         ("snapshot_id", "in", sorted(names)),
         ("group_id", "in", sorted({one.plan.group_id for one in plans})),
     ]
-    lag = counted_rows(rows.reader.read(LAG, columns=_LAG_COLUMNS, filters=wanted))
-    members = rows.reader.read(MEMBERS, columns=_MEMBER_COLUMNS, filters=wanted)
+    lag = counted_rows(rows.reader.read(LAG, columns=REPLAYED_LAG, filters=wanted))
+    members = rows.reader.read(MEMBERS, columns=REPLAYED_MEMBERS, filters=wanted)
     columns = ("snapshot_id", "group_id", "members")
     speeds = rows.reader.read(SPEEDS, columns=columns, filters=wanted)
 

@@ -25,7 +25,6 @@ from evenlag.lake.schema_evolution import (
     missing_columns,
     refuse_unknown,
 )
-from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.spark_storage import check_log_store
 from evenlag.lake.table_properties import wanted_properties
 from evenlag.lake.tables import Table
@@ -89,15 +88,21 @@ class Lake:
             )
         )
 
-    def read_snapshot(self, table: Table, cluster: str, snapshot_id: str) -> DataFrame:
-        """Return the rows of one snapshot."""
+    def read_days(
+        self,
+        table: Table,
+        cluster: str,
+        days: Collection[date],
+        snapshot_ids: Collection[str] | None = None,
+    ) -> DataFrame:
+        """Return a cluster's rows of some days; of the finished snapshots only, if they are given."""
         from pyspark.sql import functions as sf
 
-        return self.read(table).where(
-            (sf.col("cluster") == cluster)
-            & (sf.col("day") == sf.lit(slot_day(snapshot_id)))
-            & (sf.col("snapshot_id") == snapshot_id)
+        # As literals they let Delta skip files; a join would not.
+        rows = self.read(table).where(
+            (sf.col("cluster") == cluster) & sf.col("day").isin(list(days) or [None])
         )
+        return rows if snapshot_ids is None else rows.where(sf.col("snapshot_id").isin(list(snapshot_ids)))
 
     def append(
         self,

@@ -68,7 +68,6 @@ class Job:
     """One job.
 
     prepare: Reads the policy and checks the arguments, before a JVM starts.
-    is_quiet: Whether Spark's output goes to a file even without ``--quiet``.
     """
 
     module: str
@@ -76,7 +75,6 @@ class Job:
     add_arguments: Callable[[argparse.ArgumentParser], None]
     prepare: Callable[[argparse.Namespace], JobWork | RepeatedWork]
     step: Callable[[argparse.Namespace], str]
-    is_quiet: bool = False
 
 
 class IncompleteJobError(JobError):
@@ -97,7 +95,6 @@ def run_job(job: Job, argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--quiet",
         action="store_true",
-        default=job.is_quiet,
         help="write Spark's own output to a file, which is removed unless the job fails",
     )
     parser.add_argument(

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.audit.pending_days import (
     AuditDay,
@@ -26,16 +26,12 @@ from evenlag.audit.pending_days import (
 )
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP, Table
+from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP
 from evenlag.logging_setup import named_logger
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.frames import CachedFrames, conform, run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.transforms.audit_intervals import build_memberships, build_ownership, number_snapshots
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _LOG = named_logger(__name__)
 
@@ -212,8 +208,8 @@ def _write_day(lake: Lake, cluster: str, day: AuditDay) -> None:
     readings = number_snapshots(lake.spark.createDataFrame(rows, AUDITED_SNAPSHOTS.ddl))
     memberships = build_memberships(
         readings,
-        _rows_of_days(lake, MEMBERS, cluster, day.slot_days),
-        _rows_of_days(lake, OFFSETS, cluster, day.slot_days),
+        lake.read_days(MEMBERS, cluster, day.slot_days),
+        lake.read_days(OFFSETS, cluster, day.slot_days),
     )
     by_group = ("group_id", "first_seen_at")
     by_partition = ("group_id", "topic", "partition", "first_seen_at")
@@ -227,9 +223,3 @@ def _write_day(lake: Lake, cluster: str, day: AuditDay) -> None:
         )
         audited = conform(readings, AUDITED_SNAPSHOTS)
         lake.replace_days(AUDITED_SNAPSHOTS, audited, cluster, days, sort_by=("started_at",))
-
-
-def _rows_of_days(lake: Lake, table: Table, cluster: str, days: Collection[date]) -> DataFrame:
-    from pyspark.sql import functions as sf
-
-    return lake.read(table).where((sf.col("cluster") == cluster) & sf.col("day").isin(*days))

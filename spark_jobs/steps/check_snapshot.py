@@ -32,7 +32,7 @@ from evenlag.quality.checks import (
     measure_snapshot,
     stopping_failures,
 )
-from spark_jobs.steps.expectations import run_suite, value_text
+from spark_jobs.steps.expectations import run_suite, verdict_columns
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 if TYPE_CHECKING:
@@ -148,13 +148,10 @@ def _check_results(measures: Mapping[str, Any], settings: QualitySettings) -> li
             "suite": check.suite.value,
             "table_name": check.table,
             "check_name": check.name,
-            "passed": not failed[check.name],
-            "observed": value_text(measures[check.observed]),
-            "allowed": value_text(allowed[check.limit_column]),
-            "message": check.explain(measures[check.observed], allowed[check.limit_column])
-            if failed[check.name]
-            else "passed",
         }
+        | verdict_columns(
+            check, measures[check.observed], allowed[check.limit_column], passed=not failed[check.name]
+        )
         for check in CHECKS
     ]
 

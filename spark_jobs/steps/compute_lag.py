@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from evenlag.kafka.arrow_rows import with_head
-from evenlag.lag.formula import STORED_ONLY, count_lag
-from evenlag.lag.partitions import join_partitions
+from evenlag.lag.formula import STORED_ONLY
 from evenlag.lake.file_pruning import Filter
 from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
@@ -19,7 +18,7 @@ from evenlag.policy.settings import Policy
 from spark_jobs.runtime.session import num_task_slots, sized_session, temporary_conf
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from spark_jobs.transforms.batch_packing import pack_groups
-from spark_jobs.transforms.lag import COMMIT_HISTORY, OFFSET_HISTORY, build_lag
+from spark_jobs.transforms.lag import COMMIT_HISTORY, OFFSET_HISTORY, build_lag, count_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,27 +89,23 @@ def _count_in_driver(
     history: dict[str, list[dict[str, Any]]],
 ) -> pa.Table:
     """Count the lag of a small snapshot in this process."""
-    offset_history, commit_history = (
-        rows.reader.read(
-            table,
-            columns=_HISTORY_COLUMNS[table.name],
-            filters=[
-                ("cluster", "=", rows.cluster),
-                ("day", "in", {row["day"] for row in history[table.name]}),
-                ("snapshot_id", "in", [row["snapshot_id"] for row in history[table.name]]),
-            ],
-        )
-        for table in (OFFSETS, COMMITS)
-    )
-    joined = join_partitions(
-        rows.rows(OFFSETS).sort_by([("topic", "ascending"), ("partition", "ascending")]),
-        rows.rows(COMMITS),
-        rows.rows(MEMBERS),
-        settings_of,
-        offset_history=offset_history,
-        commit_history=commit_history,
-    )
-    counted = count_lag(joined.partitions, joined.groups, joined.member_ids, rate_window_s)
+
+    def history_of(table: Table) -> pa.Table:
+        snapshots = history[table.name]
+        filters: list[Filter] = [
+            ("cluster", "=", rows.cluster),
+            ("day", "in", {row["day"] for row in snapshots}),
+            ("snapshot_id", "in", [row["snapshot_id"] for row in snapshots]),
+        ]
+        return rows.reader.read(table, columns=_HISTORY_COLUMNS[table.name], filters=filters)
+
+    kinds = {
+        "offsets": rows.rows(OFFSETS),
+        "commits": rows.rows(COMMITS),
+        "offset_history": history_of(OFFSETS),
+        "commit_history": history_of(COMMITS),
+    }
+    counted = count_rows(kinds.__getitem__, rows.rows(MEMBERS), settings_of, rate_window_s)
     return with_head(counted, LAG, {name: rows.marker[name] for name in STORED_ONLY})
 
 
@@ -165,12 +160,5 @@ def _earlier_snapshots(rows: SnapshotRows, window_s: int) -> list[dict[str, Any]
 
 
 def _history_frame(rows: SnapshotRows, table: Table, snapshots: list[dict[str, Any]]) -> DataFrame:
-    """Rows of these snapshots only: rows of unfinished snapshots are not history."""
-    from pyspark.sql import functions as sf
-
-    # Ids as literals let Delta skip files; a join would not.
-    return rows.lake.read(table).where(
-        (sf.col("cluster") == rows.cluster)
-        & sf.col("day").isin({row["day"] for row in snapshots} or {None})
-        & sf.col("snapshot_id").isin([row["snapshot_id"] for row in snapshots])
-    )
+    days = {row["day"] for row in snapshots}
+    return rows.lake.read_days(table, rows.cluster, days, [row["snapshot_id"] for row in snapshots])

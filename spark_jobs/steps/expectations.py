@@ -86,17 +86,19 @@ def gate_verdicts(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list
         for gate in gates:
             observed, allowed = plan[gate.observed], plan[gate.limit_column]
             passed = plan["plan_id"] not in failed[gate.name]
-            rows.append(
-                {
-                    "plan_id": plan["plan_id"],
-                    "gate": gate.name,
-                    "passed": passed,
-                    "observed": value_text(observed),
-                    "allowed": value_text(allowed),
-                    "message": "passed" if passed else gate.explain(observed, allowed),
-                }
-            )
+            own = {"plan_id": plan["plan_id"], "gate": gate.name}
+            rows.append(own | verdict_columns(gate, observed, allowed, passed=passed))
     return rows
+
+
+def verdict_columns(entry: Entry, observed: Any, allowed: Any, *, passed: bool) -> dict[str, Any]:
+    """Return the columns of a verdict, as ``gate_results`` and ``quality_results`` store it."""
+    return {
+        "passed": passed,
+        "observed": _value_text(observed),
+        "allowed": _value_text(allowed),
+        "message": "passed" if passed else entry.explain(observed, allowed),
+    }
 
 
 def import_great_expectations() -> Any:
@@ -174,6 +176,5 @@ def _failed_rows(entry: Entry, result: Any, key: str, single: Any, consequence: 
     return [row[key] for row in rows]
 
 
-def value_text(value: Any) -> str | None:
-    """Return a value as the tables of verdicts store it; None for an unknown one."""
+def _value_text(value: Any) -> str | None:
     return None if value is None or value != value else str(value)  # noqa: PLR0124 - NaN

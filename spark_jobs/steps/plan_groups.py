@@ -48,9 +48,8 @@ from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.session import num_task_slots
 from spark_jobs.steps.snapshot_rows import SnapshotRows, to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.forecasts import join_forecasts
+from spark_jobs.transforms.measured_values import join_partition_values, join_speeds
 from spark_jobs.transforms.plan_frames import build_plans, plan_in_driver, select_assignments, shared_values
-from spark_jobs.transforms.speeds import join_costs, join_speeds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -239,7 +238,8 @@ def _plan(
 def _frames(rows: SnapshotRows) -> tuple[DataFrame, DataFrame]:
     """Rows of ``lag`` and ``members`` with what was measured and forecast."""
     speeds = rows.frame(SPEEDS)
-    lag = join_forecasts(join_costs(rows.frame(LAG), speeds), rows.frame(FORECASTS))
+    lag = join_partition_values(rows.frame(LAG), speeds, "cost")
+    lag = join_partition_values(lag, rows.frame(FORECASTS), "forecast_records_per_s")
     return lag, join_speeds(rows.frame(MEMBERS), speeds)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import Table
 from spark_jobs.runtime.delta_lake import Lake
@@ -27,7 +28,7 @@ class SnapshotRows(SnapshotReader):
         """Return the rows as a DataFrame."""
         if self.is_kept(table):
             return self.lake.spark.createDataFrame(self.rows(table), table.ddl)
-        return self.lake.read_snapshot(table, self.cluster, self.snapshot_id)
+        return self.lake.read_days(table, self.cluster, [slot_day(self.snapshot_id)], [self.snapshot_id])
 
 
 def to_contract(rows: pa.Table, table: Table) -> pa.Table:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.lag.formula import STORED_ONLY
-from evenlag.lag.partitions import FROM_OFFSETS
+from evenlag.lag.formula import STORED_ONLY, count_lag
+from evenlag.lag.partitions import FROM_OFFSETS, join_partitions
 from evenlag.lake.tables import LAG
 from evenlag.policy.group_settings import GroupSettings
 from spark_jobs.runtime.frames import conform
@@ -26,6 +26,24 @@ _COMMITS: Final = (
 )
 OFFSET_HISTORY: Final = (*_PARTITION, "high_watermark", "end_read_at", "error")
 COMMIT_HISTORY: Final = ("group_id", *_PARTITION, "committed_offset", "read_at", "error")
+
+
+def count_rows(
+    rows_of: Callable[[str], pa.Table],
+    members: pa.Table,
+    settings_of: Callable[[str], GroupSettings],
+    rate_window_s: int,
+) -> pa.Table:
+    """Count the lag of groups by their rows of each kind: ``offsets``, ``commits`` and their histories."""
+    joined = join_partitions(
+        rows_of("offsets").sort_by([("topic", "ascending"), ("partition", "ascending")]),
+        rows_of("commits"),
+        members,
+        settings_of,
+        offset_history=rows_of("offset_history"),
+        commit_history=rows_of("commit_history"),
+    )
+    return count_lag(joined.partitions, joined.groups, joined.member_ids, rate_window_s)
 
 
 def build_lag(
@@ -65,22 +83,12 @@ def build_lag(
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from evenlag.lag.formula import count_lag
-        from evenlag.lag.partitions import join_partitions
-
         def of_kind(kind: str) -> pa.Table:
             return batch.filter(pc.equal(batch["kind"], kind))
 
         groups = batches.filter(pc.equal(batches["batch"], batch["batch"][0]))["group_id"]
-        joined = join_partitions(
-            of_kind("offsets").sort_by([("topic", "ascending"), ("partition", "ascending")]),
-            of_kind("commits"),
-            members.filter(pc.is_in(members["group_id"], value_set=pa.array(groups.unique()))),
-            settings_of,
-            offset_history=of_kind("offset_history"),
-            commit_history=of_kind("commit_history"),
-        )
-        return count_lag(joined.partitions, joined.groups, joined.member_ids, rate_window_s)
+        own_members = members.filter(pc.is_in(members["group_id"], value_set=pa.array(groups.unique())))
+        return count_rows(of_kind, own_members, settings_of, rate_window_s)
 
     schema = ", ".join(f"{each.name} {each.type}" for each in LAG.columns if each.name not in STORED_ONLY)
     counted = rows.groupBy("batch").applyInArrow(count, schema)

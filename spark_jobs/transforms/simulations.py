@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagStatus
 from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
+from evenlag.lake.tables.simulation import REPLAYED_LAG, REPLAYED_MEMBERS
 from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
@@ -72,31 +73,9 @@ def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonCont
     """Compare the candidates for every group."""
     from pyspark.sql import functions as sf
 
-    partitions = lag.where(sf.col("status") != LagStatus.NOT_SUBSCRIBED).select(
-        "group_id",
-        "snapshot_id",
-        "topic_id",
-        "topic",
-        "partition",
-        "owner_member_id",
-        "lag_records",
-        "log_start_offset",
-        "end_offset",
-        "time_lag_ms",
-    )
-    people = members.select(
-        "group_id",
-        "snapshot_id",
-        "group_state",
-        "group_type",
-        "assignor",
-        "member_id",
-        "group_instance_id",
-        "subscription",
-        "error",
-        "speed_records_per_s",
-        "speed_is_bound",
-    )
+    partitions = lag.where(sf.col("status") != LagStatus.NOT_SUBSCRIBED)
+    partitions = partitions.select(*REPLAYED_LAG).drop("status")
+    people = members.select(*REPLAYED_MEMBERS, "speed_records_per_s", "speed_is_bound")
 
     def compare(lag_rows: pa.Table, member_rows: pa.Table) -> pa.Table:
         return compare_one_group(lag_rows, member_rows, context)

@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import LAG, PLAN_ASSIGNMENTS
 from spark_jobs.runtime.classic_session import build_session
 from spark_jobs.runtime.delta_lake import Lake
@@ -106,7 +107,7 @@ class Bench:
 
         start = time.perf_counter()
         with sized_session(self.spark, rows):
-            lag = lake.read_snapshot(LAG, "c", SNAPSHOT)
+            lag = lake.read_days(LAG, "c", [slot_day(SNAPSHOT)], [SNAPSHOT])
             if per_group is not None:
                 lag = lag.where(sf.col("partition") < round(per_group))
             plan_rows = lag.select(

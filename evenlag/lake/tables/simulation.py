@@ -4,6 +4,15 @@ from typing import Final
 
 from evenlag.lake.tables.contract import PARTITION_COLUMNS, SNAPSHOT_COLUMNS, Column, table
 
+# Columns of ``lag`` and ``members`` that a replay reads, besides the speeds of members.
+REPLAYED_LAG: Final = (
+    *("snapshot_id", "group_id", "topic_id", "topic", "partition", "status", "owner_member_id"),
+    *("lag_records", "log_start_offset", "end_offset", "time_lag_ms"),
+)
+REPLAYED_MEMBERS: Final = (
+    *("snapshot_id", "group_id", "group_state", "group_type", "assignor", "member_id"),
+    *("group_instance_id", "subscription", "error"),
+)
 _POLICY_COLUMNS: Final = (
     Column("group_id", "STRING", "group.id", nullable=False),
     Column("policy", "STRING", "candidate: NAME[:key=value,…], or observed", nullable=False),

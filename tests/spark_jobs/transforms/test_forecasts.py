@@ -8,7 +8,7 @@ import pytest
 
 from evenlag.lag.forecast_rows import with_forecasts
 from evenlag.lake.tables import FORECASTS, LAG
-from spark_jobs.transforms.forecasts import join_forecasts
+from spark_jobs.transforms.measured_values import join_partition_values
 from tests.support.lakes.snapshots import TOPIC_IDS, arrow
 
 if TYPE_CHECKING:
@@ -28,9 +28,11 @@ def test_spark_joins_as_the_driver_does(spark: SparkSession) -> None:
         FORECASTS, [{"group_id": "g", "partitions": parts}, {"group_id": "h", "partitions": []}]
     )
     lag = arrow(LAG, [_row("g", 0), _row("g", 1), _row("g", 1, topic="u"), _row("h", 0), _row("i", 0)])
-    frames = (spark.createDataFrame(rows, table.ddl) for rows, table in ((lag, LAG), (forecasts, FORECASTS)))
+    lag_frame, forecasts_frame = (
+        spark.createDataFrame(rows, table.ddl) for rows, table in ((lag, LAG), (forecasts, FORECASTS))
+    )
     columns = ["group_id", "topic", "partition", "forecast_records_per_s"]
-    joined = join_forecasts(*frames).select(columns).toArrow()
+    joined = join_partition_values(lag_frame, forecasts_frame, columns[3]).select(columns).toArrow()
     expected = with_forecasts(lag, forecasts).select(columns)
     order = [(name, "ascending") for name in columns[:3]]
     assert joined.sort_by(order).to_pylist() == expected.sort_by(order).to_pylist()

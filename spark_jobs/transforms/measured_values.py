@@ -1,4 +1,7 @@
-"""Speeds and costs beside the rows of a large snapshot; :mod:`evenlag.lag.speed_rows` joins few rows."""
+"""What was measured and forecast beside the rows of a large snapshot.
+
+:mod:`evenlag.lag.speed_rows` and :mod:`evenlag.lag.forecast_rows` join few rows.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def join_speeds(members: DataFrame, speeds: DataFrame) -> DataFrame:
     return members.join(each.dropDuplicates(key), key, "left")
 
 
-def join_costs(lag: DataFrame, speeds: DataFrame) -> DataFrame:
-    """Add ``cost`` to rows of ``lag``; null where it is 1."""
-    each = speeds.selectExpr("group_id", "inline(partitions)").select(*_PARTITION, "cost")
+def join_partition_values(lag: DataFrame, measured: DataFrame, column: str) -> DataFrame:
+    """Add a column of the ``partitions`` of ``speeds`` or ``forecasts`` to rows of ``lag``."""
+    each = measured.selectExpr("group_id", "inline(partitions)").select(*_PARTITION, column)
     return lag.join(each, list(_PARTITION), "left")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lag.speed_rows import with_costs, with_speeds
 from evenlag.lake.tables import LAG, MEMBERS, SPEEDS
-from spark_jobs.transforms.speeds import join_costs, join_speeds
+from spark_jobs.transforms.measured_values import join_partition_values, join_speeds
 from tests.support.lakes.snapshots import TOPIC_IDS, arrow, frame
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def test_rows_have_the_same_columns_either_way(spark: SparkSession) -> None:
             with_speeds(arrow(MEMBERS, members), arrow(SPEEDS, speeds)),
         ),
         (
-            join_costs(frame(spark, LAG, lag), measured).toArrow(),
+            join_partition_values(frame(spark, LAG, lag), measured, "cost").toArrow(),
             with_costs(arrow(LAG, lag), arrow(SPEEDS, speeds)),
         ),
     ):
