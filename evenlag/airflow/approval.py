@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
 
-from evenlag.airflow.compat import AirflowSkipException, answer_within, fixed_value
-from evenlag.airflow.tasks import fail_or_try_again
+from evenlag.airflow.compat import answer_within, fixed_value
+from evenlag.airflow.tasks import fail_or_try_again, plan_of
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.answers.actors import PAGE, REASON, SENT_BY, Actor
-from evenlag.safe_text import printable, printable_lines
+from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
     from evenlag.publishing.approvals import AlreadyDecidedError
@@ -56,14 +56,9 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         """Open the request, or follow an answer that an earlier, killed attempt has recorded."""
-        from evenlag.publishing.approvals import (
-            AlreadyDecidedError,
-            NotWaitingError,
-            check_waiting,
-            read_plan,
-        )
+        from evenlag.publishing.approvals import AlreadyDecidedError, check_waiting, read_plan
 
-        cluster, plan_id = _plan_of(context)
+        cluster, plan_id = plan_of(context)
         with fail_or_try_again(cluster=cluster, step="ask", plan_id=plan_id):
             loaded = load_policy(self.config)
             try:
@@ -71,8 +66,6 @@ class PlanApprovalOperator(ApprovalOperator):
                 check_waiting(loaded, plan)
             except AlreadyDecidedError as error:
                 return self._go_by(error)
-            except NotWaitingError as error:
-                raise AirflowSkipException(printable_lines(str(error))) from error
         # Airflow has no template for them. Those of the request hold where nobody is named any more.
         named = (
             loaded.policy.approvers_of(cluster, plan.head["group_id"])
@@ -93,13 +86,13 @@ class PlanApprovalOperator(ApprovalOperator):
         them, too: if the answer is refused, the request is opened again.
         """
         from evenlag.publishing.answers.actors import NotAnApproverError
-        from evenlag.publishing.approvals import AlreadyDecidedError, NotWaitingError, record_answer
+        from evenlag.publishing.approvals import AlreadyDecidedError, record_answer
 
         if "error" in event:
             return super().execute_complete(context, event)
         self.validate_chosen_options(event["chosen_options"])
         given = {name: str((event["params_input"] or {}).get(name) or "") for name in (REASON, SENT_BY)}
-        cluster, plan_id = _plan_of(context)
+        cluster, plan_id = plan_of(context)
         is_yes = event["chosen_options"] == [self.APPROVE]
         actor, reason = self._who_and_why(event, **given)
         refusal = None
@@ -122,8 +115,6 @@ class PlanApprovalOperator(ApprovalOperator):
                     self._go_by(error)
             except NotAnApproverError as error:
                 refusal = str(error)
-            except NotWaitingError as error:
-                raise AirflowSkipException(printable_lines(str(error))) from error
         if refusal is not None:
             self.log.warning("The answer is refused, and the request is opened again: %s", printable(refusal))
             return self.execute(context)
@@ -135,7 +126,7 @@ class PlanApprovalOperator(ApprovalOperator):
         from evenlag.enums import PlanEvent
 
         if error.event["event"] != PlanEvent.APPROVED:
-            raise AirflowSkipException(printable_lines(str(error))) from error
+            raise error
         self.log.info("It has its answer: %s", printable(str(error)))
         return {"chosen_options": [self.APPROVE], "responded_by": error.event["actor"]}
 
@@ -146,8 +137,3 @@ class PlanApprovalOperator(ApprovalOperator):
         if event.get("timedout") or user is None:
             return TIME_LIMIT, f"nobody answered until {self.answer_by}"
         return Actor.of_airflow(user, sent_by), reason.strip() or "answered in Airflow"
-
-
-def _plan_of(context: Context) -> tuple[str, str]:
-    params = context["params"]
-    return str(params["cluster"]), str(params["plan_id"])

@@ -39,7 +39,7 @@ _LOG = named_logger(__name__)
 
 @contextmanager
 def fail_or_try_again(**about: str | None) -> Iterator[None]:
-    """Let Airflow retry retriable errors, and fail the task without retries for all others.
+    """Let Airflow retry retriable errors, skip plans that do not wait, and fail at once for all others.
 
     Secrets are registered with Airflow's masker; `about` are context fields of log records.
     """
@@ -47,6 +47,7 @@ def fail_or_try_again(**about: str | None) -> Iterator[None]:
 
     from evenlag.errors import FencedPublisherError, JobError
     from evenlag.logging_setup import log_fields
+    from evenlag.publishing.approvals import NotWaitingError
     from evenlag.redaction import tell_secrets
 
     tell_secrets(mask_secret)
@@ -56,10 +57,27 @@ def fail_or_try_again(**about: str | None) -> Iterator[None]:
     except FencedPublisherError:
         # Another publisher was active, for an approved plan or a command: a retry reads the current state.
         raise
+    except NotWaitingError as error:
+        raise AirflowSkipException(printable_lines(str(error))) from error
     except JobError as error:
         if error.retriable:
             raise
         raise AirflowFailException(printable_lines(str(error))) from error
+
+
+@contextmanager
+def _in_cycle(context: Context, cluster: str, step: str) -> Iterator[tuple[str, datetime]]:
+    """Run a step of a cycle as :func:`fail_or_try_again`; provides the run's id and its slot."""
+    run = context["dag_run"]
+    slot = slot_of(run)
+    with fail_or_try_again(run_id=run.run_id, cluster=cluster, step=step, slot=slot.isoformat()):
+        yield run.run_id, slot
+
+
+def plan_of(context: Context) -> tuple[str, str]:
+    """Return the cluster and the plan that a run is for."""
+    params = context["params"]
+    return str(params["cluster"]), str(params["plan_id"])
 
 
 class Product(StrEnum):
@@ -98,18 +116,10 @@ def publish(config: str, cluster: str, dag_prefix: str = "") -> dict[str, Any]:
     """Write the approved plans of this run's snapshot to the hint topic; needs no JVM."""
     from evenlag.publishing.publish import publish_hints
 
-    run_id, slot = _run_and_slot()
-    with fail_or_try_again(run_id=run_id, cluster=cluster, step="publish", slot=slot.isoformat()):
-        report = publish_hints(load_policy(config), cluster, slot, run_id)
     context = get_current_context()
-    update_asset(
-        context,
-        dag_prefix,
-        cluster,
-        Product.HINTS,
-        count=len(report.published),
-        slot=slot,
-    )
+    with _in_cycle(context, cluster, "publish") as (run_id, slot):
+        report = publish_hints(load_policy(config), cluster, slot, run_id)
+    update_asset(context, dag_prefix, cluster, Product.HINTS, count=len(report.published), slot=slot)
     return report.summary()
 
 
@@ -119,8 +129,7 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
     from evenlag.publishing.approvals import find_waiting as find
     from evenlag.publishing.approvals import set_aside_shadowed
 
-    run_id, slot = _run_and_slot()
-    with fail_or_try_again(run_id=run_id, cluster=cluster, step="find_waiting", slot=slot.isoformat()):
+    with _in_cycle(get_current_context(), cluster, "find_waiting") as (run_id, slot):
         loaded = load_policy(config)
         plans = set_aside_shadowed(
             loaded, cluster, find(loaded, cluster, slot), run_id=run_id, now=datetime.now(UTC)
@@ -145,11 +154,8 @@ def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
     from evenlag.monitoring.alerts import find_changes, record_changes
     from evenlag.overview.metrics import read_metrics
 
-    now, (run_id, slot) = datetime.now(UTC), _run_and_slot()
-    with (
-        one_look(),
-        fail_or_try_again(run_id=run_id, cluster=cluster, step="report", slot=slot.isoformat()),
-    ):
+    now, context = datetime.now(UTC), get_current_context()
+    with one_look(), _in_cycle(context, cluster, "report") as (run_id, _):
         loaded = load_policy(config)
         changes = find_changes(loaded, cluster, now)
         figures = read_metrics(loaded.policy.lake, cluster, now)
@@ -157,7 +163,7 @@ def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
         if changes:
             _LOG.warning("%s", changes.text)
             if (notifier := load_notifier()) is not None:
-                notify(notifier, changes, cluster, get_current_context())
+                notify(notifier, changes, cluster, context)
         # After the notification: if it fails, the retry sends it again.
         record_changes(loaded, cluster, changes, run_id=run_id, now=now)
     return {
@@ -165,11 +171,6 @@ def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
         "cleared": len(changes.cleared),
         "standing": changes.num_standing,
     }
-
-
-def _run_and_slot() -> tuple[str, datetime]:
-    run = get_current_context()["dag_run"]
-    return run.run_id, slot_of(run)
 
 
 def approval_run_id(plan_id: str) -> str:
@@ -185,21 +186,12 @@ def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable
         from evenlag.lake.snapshot_ids import floor_to_ms
         from evenlag.lake.tables import PLANS
 
-        slot = floor_to_ms(slot_of(context["dag_run"]))
-        with fail_or_try_again(
-            run_id=context["run_id"], cluster=cluster, step="decide", slot=slot.isoformat()
-        ):
+        with _in_cycle(context, cluster, "decide") as (_, moment):
+            slot = floor_to_ms(moment)
             reader = LakeReader(load_policy(config).policy.lake)
             filters = [("cluster", "=", cluster), ("day", "=", slot.date()), ("slot", "=", slot)]
-            count = reader.count(PLANS, filters=filters) if reader.exists(PLANS) else 0
-        update_asset(
-            context,
-            dag_prefix,
-            cluster,
-            Product.PLANS,
-            count=count,
-            slot=slot,
-        )
+            count = reader.count(PLANS, filters=filters)
+        update_asset(context, dag_prefix, cluster, Product.PLANS, count=count, slot=slot)
 
     return update
 
@@ -208,25 +200,20 @@ def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable
 def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
     """Open the request, and write its text."""
     from evenlag.publishing.approval_page import build_page
-    from evenlag.publishing.approvals import NotWaitingError, request_approval
+    from evenlag.publishing.approvals import request_approval
 
     context = get_current_context()
-    cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
-    about = {"run_id": context["run_id"], "cluster": cluster, "step": "ask", "plan_id": plan_id}
-    with fail_or_try_again(**about):
-        loaded = load_policy(config)
-        try:
-            request = request_approval(
-                loaded,
-                cluster,
-                plan_id,
-                run_id=context["run_id"],
-                now=datetime.now(UTC),
-                approvers=approvers,
-                dag_id=context["dag"].dag_id,
-            )
-        except NotWaitingError as error:
-            raise AirflowSkipException(printable_lines(str(error))) from error
+    run_id, (cluster, plan_id) = context["run_id"], plan_of(context)
+    with fail_or_try_again(run_id=run_id, cluster=cluster, step="ask", plan_id=plan_id):
+        request = request_approval(
+            load_policy(config),
+            cluster,
+            plan_id,
+            run_id=run_id,
+            now=datetime.now(UTC),
+            approvers=approvers,
+            dag_id=context["dag"].dag_id,
+        )
         page = build_page(request.plan, answer_by=request.answer_by)
     return {
         "subject": page.subject,
@@ -242,24 +229,12 @@ def publish_plan(config: str, slot: str, dag_prefix: str) -> dict[str, Any]:
     from evenlag.publishing.publish import publish_hints
     from evenlag.publishing.writing.blind_writes import try_again_when_fenced
 
-    context = get_current_context()
-    cluster, plan_id = context["params"]["cluster"], context["params"]["plan_id"]
-    about = {"run_id": context["run_id"], "cluster": cluster, "step": "publish", "plan_id": plan_id}
-    with fail_or_try_again(**about, slot=slot):
+    context, moment = get_current_context(), datetime.fromisoformat(slot)
+    run_id, (cluster, plan_id) = context["run_id"], plan_of(context)
+    with fail_or_try_again(run_id=run_id, cluster=cluster, step="publish", plan_id=plan_id, slot=slot):
         loaded = load_policy(config)
-        report = try_again_when_fenced(
-            lambda: publish_hints(
-                loaded, cluster, datetime.fromisoformat(slot), context["run_id"], only={plan_id}
-            )
-        )
-    update_asset(
-        context,
-        dag_prefix,
-        cluster,
-        Product.HINTS,
-        count=len(report.published),
-        slot=datetime.fromisoformat(slot),
-    )
+        report = try_again_when_fenced(lambda: publish_hints(loaded, cluster, moment, run_id, only={plan_id}))
+    update_asset(context, dag_prefix, cluster, Product.HINTS, count=len(report.published), slot=moment)
     unpublished = (*report.expired, *report.held, *report.not_taken_up)
     return report.summary() | {"reasons": [why for *_, why in unpublished]}
 

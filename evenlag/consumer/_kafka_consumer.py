@@ -25,33 +25,18 @@ _ABSENT_ID = "A" * 22
 class ConsumerPort:
     """View of one `KafkaConsumer` for an assignor and a watcher.
 
-    consumer: The `KafkaConsumer`, before its first join. Its coordinator is changed, see
-        `_kafka_coordinator.Membership`.
-    on_commit_refused: Called with the (topic, partition) pairs whose offsets are not committed, because
-        this member does not own them.
-    settle_s: Returns how long to wait after an assignment before this member requests a follow-up
-        rebalance, in seconds.
-    on_join: Called on the I/O thread when a join is about to be sent. It must not raise.
+    consumer: The `KafkaConsumer`, before its first join.
     heartbeat_interval_s, metadata_max_age_s: Settings of the consumer, in seconds.
     """
 
-    def __init__(
-        self,
-        consumer: Any,
-        *,
-        on_commit_refused: Callable[[list[tuple[str, int]]], None] = lambda _: None,
-        settle_s: Callable[[], float] = lambda: 0.0,
-        on_join: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, consumer: Any, membership: Membership) -> None:
         self._coordinator = consumer._coordinator  # noqa: SLF001  # the purpose of this module
         self._subscription = consumer._subscription  # noqa: SLF001
         self._manager = consumer._manager  # noqa: SLF001
         self._cluster = consumer._cluster  # noqa: SLF001
         self.heartbeat_interval_s: float = consumer.config["heartbeat_interval_ms"] / 1000
         self.metadata_max_age_s: float = consumer.config["metadata_max_age_ms"] / 1000
-        self._membership = Membership(
-            consumer, on_commit_refused=on_commit_refused, settle_s=settle_s, on_join=on_join
-        )
+        self._membership = membership
 
     def held(self) -> list[tuple[str, int]]:
         """Return the partitions that the consumer owns now, as sorted (topic, partition) pairs."""
@@ -120,12 +105,6 @@ class ConsumerPort:
     def metadata_time_s(self) -> float:
         """When the newest metadata were received, in seconds of the monotonic clock."""
         return metadata_time_s(self._cluster)
-
-    @property
-    def cluster_id(self) -> str | None:
-        """The cluster id; None before the first metadata response."""
-        cluster_id: str | None = self._cluster.cluster_id
-        return cluster_id
 
 
 def ignore_slow_steps(consumer: Any) -> None:

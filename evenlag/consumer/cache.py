@@ -12,7 +12,7 @@ from assignor_core.hint import Hint, decode_hint
 from assignor_core.loads import Loads, decode_loads
 from evenlag.consumer.events import HintEvent, Reason, named_logger
 from evenlag.consumer.hint_arrays import FlatHint
-from evenlag.consumer.record_marks import HintMarks, LoadsMarks, NewerHint, Verdict
+from evenlag.consumer.record_marks import NewerHint, Verdict, hint_marks, loads_marks
 
 _R = TypeVar("_R")
 _log = named_logger(__name__)
@@ -108,8 +108,8 @@ class HintCache:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._view = HintView()
-        self._hints = HintMarks()
-        self._loads = LoadsMarks()
+        self._hints = hint_marks()
+        self._loads = loads_marks()
         self._topic_id: str | None = None
         self._is_unavailable = False
         self._is_first_read = True
@@ -196,7 +196,7 @@ class HintCache:
         is_other = None not in (self._topic_id, topic_id) and topic_id != self._topic_id
         self._topic_id = topic_id or self._topic_id
         if is_other:
-            self._hints, self._loads = HintMarks(), LoadsMarks()
+            self._hints, self._loads = hint_marks(), loads_marks()
             self._update(is_cold=True, hint=None, flat=None, loads=None, is_stopped=False)
             self.note(Reason.TOPIC_RECREATED, None, f"the hint topic is another one: {topic_id}", again=True)
 

@@ -10,6 +10,7 @@ from typing import Any
 from kafka import KafkaConsumer
 
 from evenlag.consumer._kafka_consumer import ConsumerPort, add_metric, ignore_slow_steps
+from evenlag.consumer._kafka_coordinator import Membership
 from evenlag.consumer.assignor import HintAssignor
 from evenlag.consumer.cache import HintCache
 from evenlag.consumer.events import IGNORED, HintEvent, Reason
@@ -84,12 +85,13 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
             **configs,
         )
         ignore_slow_steps(self)
-        self._port = ConsumerPort(
+        membership = Membership(
             self,
             on_commit_refused=self._note_refused_commit,
             settle_s=self._settle_s,
             on_join=self._note_join,
         )
+        self._port = ConsumerPort(self, membership)
         self.hint_assignor.attach(self._port)
         # The random waits spread requests over members; they are not security relevant.
         self._requests = RejoinRequests(self.hint_cache, self.hint_assignor, self._port, random.uniform)

@@ -5,14 +5,17 @@ Pure: the current time is an argument.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from assignor_core.loads import MAX_CLOCK_AHEAD_MS, Loads
 
 if TYPE_CHECKING:
     from assignor_core.hint import Hint
+
+_Record = TypeVar("_Record")
 
 
 class Verdict(Enum):
@@ -41,98 +44,70 @@ def is_from_future(time_ms: int, now_ms: int) -> bool:
     return time_ms > now_ms + MAX_CLOCK_AHEAD_MS
 
 
-@dataclass(slots=True)
-class HintMarks:
-    """The newest accepted hint and the greatest sequence and time of all accepted hints.
+class RecordMarks(Generic[_Record]):
+    """The newest accepted record of a key, and the greatest numbers of all accepted records.
 
-    The two marks are separate: each accepted record raises at least one of them, so replaying any set of
+    The marks are separate: each accepted record raises at least one of them, so replaying any set of
     records ends after each was accepted once.
 
-    newest: The newest accepted hint; kept when it is withdrawn, so that an older one does not come back.
-    candidate: A hint from the future. It raises no mark until its time comes.
+    numbers_of: Returns the numbers of a record by which it is newer than another; the last is its time, in
+        milliseconds since the epoch.
+    identity_of: Returns what is equal of a record and its repeats: the publisher repeats a record after a
+        crash.
+    newest: The newest accepted record; kept when it is withdrawn, so that an older one does not come back.
     """
 
-    newest: Hint | NewerHint | None = None
-    candidate: Hint | NewerHint | None = None
-    max_sequence: int = -1
-    max_issued_at_ms: int = -1
-    is_withdrawn: bool = False
+    def __init__(
+        self, numbers_of: Callable[[_Record], tuple[int, ...]], identity_of: Callable[[_Record], object]
+    ) -> None:
+        self._numbers_of, self._identity_of = numbers_of, identity_of
+        self.newest: _Record | None = None
+        # A record from the future. It raises no mark until its time comes.
+        self._candidate: _Record | None = None
+        self._marks: tuple[int, ...] = ()
+        self._is_withdrawn = False
 
-    def offer(self, hint: Hint | NewerHint, now_ms: int) -> Verdict:
+    def offer(self, record: _Record, now_ms: int) -> Verdict:
         """Decide on a record.
 
-        Returns ``TAKEN`` if it is the newest hint now, ``REPEATED`` if it is the current hint again.
+        Returns ``TAKEN`` if it is the newest one now, ``REPEATED`` if it is the current one again.
         """
-        if is_from_future(hint.issued_at_ms, now_ms):
-            self.candidate = hint
+        numbers = self._numbers_of(record)
+        if is_from_future(numbers[-1], now_ms):
+            self._candidate = record
             return Verdict.FUTURE
-        if hint.sequence > self.max_sequence or hint.issued_at_ms > self.max_issued_at_ms:
-            self.max_sequence = max(self.max_sequence, hint.sequence)
-            self.max_issued_at_ms = max(self.max_issued_at_ms, hint.issued_at_ms)
-            self.newest, self.is_withdrawn = hint, False
+        marks = self._marks or (-1,) * len(numbers)
+        if any(number > mark for number, mark in zip(numbers, marks, strict=True)):
+            self._marks = tuple(map(max, numbers, marks))
+            self.newest, self._is_withdrawn = record, False
             return Verdict.TAKEN
-        if self.newest is None or self.is_withdrawn:
+        if self.newest is None or self._is_withdrawn:
             return Verdict.REPLAYED
-        # The publisher repeats a record after a crash.
-        before = self.newest
-        again = (type(hint), hint.plan_id, hint.sequence) == (type(before), before.plan_id, before.sequence)
-        return Verdict.REPEATED if again else Verdict.REPLAYED
+        is_same = self._identity_of(record) == self._identity_of(self.newest)
+        return Verdict.REPEATED if is_same else Verdict.REPLAYED
 
-    def promote(self, now_ms: int) -> Hint | NewerHint | None:
+    def promote(self, now_ms: int) -> _Record | None:
         """Return the candidate if its time has come, once."""
-        candidate = self.candidate
-        if candidate is None or is_from_future(candidate.issued_at_ms, now_ms):
+        candidate = self._candidate
+        if candidate is None or is_from_future(self._numbers_of(candidate)[-1], now_ms):
             return None
-        self.candidate = None
+        self._candidate = None
         return candidate
 
     def withdraw(self) -> None:
         """Apply a tombstone."""
-        self.is_withdrawn = True
-        self.candidate = None
+        self._is_withdrawn = True
+        self._candidate = None
 
 
-@dataclass(slots=True)
-class LoadsMarks:
-    """The newest accepted loads and the greatest time of measurement of all accepted loads.
+def hint_marks() -> RecordMarks[Hint | NewerHint]:
+    """Return the marks of hints: one is newer by its sequence or its time."""
+    return RecordMarks(
+        lambda hint: (hint.sequence, hint.issued_at_ms),
+        lambda hint: (type(hint), hint.plan_id, hint.sequence),
+    )
 
-    newest: The newest accepted loads; kept when they are withdrawn.
-    candidate: Loads from the future. They raise no mark until their time comes.
-    """
 
-    newest: Loads | None = None
-    candidate: Loads | None = None
-    max_measured_at_ms: int = -1
-    is_withdrawn: bool = False
-
-    def offer(self, loads: Loads, now_ms: int) -> Verdict:
-        """Decide on a record.
-
-        Returns ``TAKEN`` if these are the newest loads now, ``REPEATED`` if they are the current loads
-        again.
-        """
-        measured_at_ms = loads.payload.measured_at_ms
-        if is_from_future(measured_at_ms, now_ms):
-            self.candidate = loads
-            return Verdict.FUTURE
-        if measured_at_ms > self.max_measured_at_ms:
-            self.max_measured_at_ms = measured_at_ms
-            self.newest, self.is_withdrawn = loads, False
-            return Verdict.TAKEN
-        if self.newest is None or self.is_withdrawn:
-            return Verdict.REPLAYED
-        again = loads.payload_bytes == self.newest.payload_bytes
-        return Verdict.REPEATED if again else Verdict.REPLAYED
-
-    def promote(self, now_ms: int) -> Loads | None:
-        """Return the candidate if its time has come, once."""
-        candidate = self.candidate
-        if candidate is None or is_from_future(candidate.payload.measured_at_ms, now_ms):
-            return None
-        self.candidate = None
-        return candidate
-
-    def withdraw(self) -> None:
-        """Apply a tombstone."""
-        self.is_withdrawn = True
-        self.candidate = None
+def loads_marks() -> RecordMarks[Loads]:
+    """Return the marks of loads: newer ones were measured later."""
+    return RecordMarks(lambda loads: (loads.payload.measured_at_ms,), lambda loads: loads.payload_bytes)

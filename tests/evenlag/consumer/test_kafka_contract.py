@@ -28,6 +28,7 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from evenlag.consumer import TESTED_KAFKA_PYTHON
 from evenlag.consumer._kafka_consumer import ConsumerPort, hint_partition
+from evenlag.consumer._kafka_coordinator import Membership
 from evenlag.consumer.kafka_python import (
     ATTRIBUTES,
     OTHERS,
@@ -278,7 +279,7 @@ def test_a_groups_partition_is_the_default_partitioners(key: bytes) -> None:
 
 def test_a_port_sees_an_unjoined_consumer(offline_consumer: Any) -> None:
     consumer = offline_consumer()
-    port = ConsumerPort(consumer)
+    port = ConsumerPort(consumer, Membership(consumer))
     assert port.held() == []
     assert port.is_eager
     assert port.claims() == ([], -1)
@@ -287,4 +288,3 @@ def test_a_port_sees_an_unjoined_consumer(offline_consumer: Any) -> None:
     assert port.instance_id is None
     assert port.stable_generation() is None
     assert port.subscribed_counts() == {}
-    assert port.cluster_id is None
