@@ -219,7 +219,7 @@ def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
         "subject": page.subject,
         "body": page.body,
         "answer_by": request.answer_by.isoformat(),
-        "slot": request.slot.isoformat(),
+        "slot": request.plan.head["slot"].isoformat(),
     }
 
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.enums import GroupType
+from evenlag.formatting import at_least, middle_cut, moment, number, percent
 from evenlag.safe_text import markdown_text, printable
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _MAX_MEMBERS: Final = 20
 _MAX_MOVES: Final = 30
 _BAR_CELLS: Final = 24
 _MAX_NAME: Final = 40
+_MAX_LAG: Final = "max_member_lag_records"
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
 
@@ -42,7 +44,7 @@ def build_page(plan: VerifiedPlan, *, answer_by: datetime) -> ApprovalPage:
     names = _member_names(rows)
     parts = [
         "Approve to publish this plan to the group's consumers at once, if the group is still as planned.",
-        f"**No answer until {_moment(answer_by)} means no.**",
+        f"**No answer until {moment(answer_by)} means no.**",
         _numbers(head),
         f"### Lag by member{_left_out(len(names), _MAX_MEMBERS, 'members, the most loaded')}",
         _picture(rows, names),
@@ -57,19 +59,19 @@ def _numbers(head: Mapping[str, Any]) -> str:
     both = [head["metrics_before"] or {}, head["metrics_after"] or {}]
     num_unknown, num_stalled = _num_unknown(head), head.get("num_stalled_partitions")
     rows = [
-        ("lag of the most loaded member", *(_at_least(_max_lag(m), num_unknown) for m in both)),
+        ("lag of the most loaded member", *(at_least(m.get(_MAX_LAG), num_unknown) for m in both)),
         # An unknown lag may increase or decrease the skew.
         (
             "skew (most loaded / mean)",
-            *(_number(None if num_unknown else m.get("lag_skew"), 2) for m in both),
+            *(number(None if num_unknown else m.get("lag_skew"), digits=2) for m in both),
         ),
         ("partitions per member", *(_range(m) for m in both)),
     ]
     across = head.get("across_racks_before"), head.get("across_racks_after")
     if None not in across:
-        rows.append(("load across racks", *(f"{share:.1%}" for share in across)))
+        rows.append(("load across racks", *(percent(share) for share in across)))
     facts = [
-        f"plan `{markdown_text(head['plan_id'][:12])}`, slot {_moment(head['slot'])}",
+        f"plan `{markdown_text(head['plan_id'][:12])}`, slot {moment(head['slot'])}",
         f"{head['num_members']:,} members, assignor {markdown_text(head['assignor'])}",
     ]
     if head.get("group_type") == GroupType.CONSUMER:
@@ -91,10 +93,6 @@ def _numbers(head: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n\n" + "\n".join(f"- {fact}" for fact in facts)
 
 
-def _max_lag(metrics: Mapping[str, Any]) -> int | None:
-    return metrics.get("max_member_lag_records")
-
-
 def _picture(rows: pa.Table, names: Mapping[str, str]) -> str:
     """One row per member, the most loaded first: bars of its current and its planned lag, on one scale."""
     now, planned = _lag_by(rows, "owner_before"), _lag_by(rows, "owner_after")
@@ -105,8 +103,8 @@ def _picture(rows: pa.Table, names: Mapping[str, str]) -> str:
     for member in members[:_MAX_MEMBERS]:
         before, after = both[member]
         lines.append(
-            f"| {_name(names[member])} | {_bar(before.records or 0, largest)} | {_at_least(*before)} "
-            f"| {_bar(after.records or 0, largest)} | {_at_least(*after)} |"
+            f"| {_name(names[member])} | {_bar(before.records or 0, largest)} | {at_least(*before)} "
+            f"| {_bar(after.records or 0, largest)} | {at_least(*after)} |"
         )
     return "\n".join(lines)
 
@@ -119,7 +117,7 @@ def _moves(rows: pa.Table, names: Mapping[str, str]) -> str:
     lines = ["| partition | lag | from | to |", "| --- | ---: | --- | --- |"]
     for move in moved:
         owners = [_name(names.get(move[side], move[side] or "nobody")) for side in _SIDES]
-        lag = _number(move["lag_records"])
+        lag = number(move["lag_records"])
         lines.append(
             f"| {_name(move['topic'])} {int(move['partition'])} | {lag} | {owners[0]} | {owners[1]} |"
         )
@@ -169,10 +167,6 @@ def _num_unknown(head: Mapping[str, Any]) -> int:
     return int(head.get("num_unknown_lags") or 0)
 
 
-def _at_least(value: int | None, num_unknown: int) -> str:
-    return f"≥ {_number(value)}" if num_unknown and value is not None else _number(value)
-
-
 def _bar(value: int, largest: int) -> str:
     """A bar in eighths of a cell: empty for 0, and at least one eighth for any other value."""
     if value <= 0 or largest <= 0:
@@ -183,7 +177,7 @@ def _bar(value: int, largest: int) -> str:
 
 def _change(head: Mapping[str, Any]) -> str:
     both = (head["metrics_before"] or {}, head["metrics_after"] or {})
-    before, after = (_at_least(_max_lag(metrics), _num_unknown(head)) for metrics in both)
+    before, after = (at_least(metrics.get(_MAX_LAG), _num_unknown(head)) for metrics in both)
     return f"from {before} to {after} records"
 
 
@@ -193,19 +187,8 @@ def _left_out(count: int, limit: int, what: str) -> str:
 
 def _range(metrics: Mapping[str, Any]) -> str:
     low, high = metrics.get("min_member_partitions"), metrics.get("max_member_partitions")
-    return _number(low) if low == high else f"{_number(low)} to {_number(high)}"
-
-
-def _number(value: float | None, digits: int = 0) -> str:
-    return "not known" if value is None else f"{value:,.{digits}f}"
+    return number(low) if low == high else f"{number(low)} to {number(high)}"
 
 
 def _name(name: str) -> str:
-    """A member's or topic's name; the middle of a long one is left out, because its ends distinguish it."""
-    if len(name) > _MAX_NAME:
-        name = f"{name[: _MAX_NAME // 2]}…{name[-_MAX_NAME // 2 + 1 :]}"
-    return markdown_text(name)
-
-
-def _moment(value: datetime) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return markdown_text(middle_cut(name, _MAX_NAME))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import Mode, PlanEvent, RequestState
 from evenlag.errors import JobError
-from evenlag.formatting import answered_by
+from evenlag.formatting import answered_by, moment
 from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms
@@ -118,8 +118,7 @@ def _blocker(loaded: LoadedPolicy, plan: VerifiedPlan) -> str | None:
         return f"{name} was made in mode {head['mode']}: only plans of mode approve wait for a person"
     if ending is not None:
         why = f": {ending['reason']}" if ending["reason"] else ""
-        at = f"{ending['at']:%Y-%m-%d %H:%M:%S}Z"
-        return f"{name} is {ending['event']} since {at} by {answered_by(ending)}{why}"
+        return f"{name} is {ending['event']} since {moment(ending['at'])} by {answered_by(ending)}{why}"
     if not plan.verdicts:
         return f"{name} has not been judged by the gates yet"
     if not all(plan.verdicts.values()):
@@ -133,11 +132,8 @@ def _blocker(loaded: LoadedPolicy, plan: VerifiedPlan) -> str | None:
 class ApprovalRequest:
     """An open approval request. A plan without an answer until `answer_by` is then rejected."""
 
-    plan_id: str
-    group_id: str
-    slot: datetime
-    answer_by: datetime
     plan: VerifiedPlan = field(compare=False, repr=False)
+    answer_by: datetime
 
 
 def request_approval(
@@ -181,7 +177,7 @@ def request_approval(
         raise NotWaitingError(f"plan {plan_id[:12]} stays in shadow: {row['reason']}")
     if row["run_id"] != run_id:
         raise NotWaitingError(f"plan {plan_id[:12]} is asked for by the run {row['run_id']} already")
-    return ApprovalRequest(plan_id, plan.head["group_id"], plan.head["slot"], row["answer_by"], plan)
+    return ApprovalRequest(plan, row["answer_by"])
 
 
 def _request(
@@ -270,13 +266,13 @@ def check_deadline(loaded: LoadedPolicy, plan: VerifiedPlan, now: datetime) -> N
     until = request["answer_by"] if request else head["slot"] + timedelta(seconds=timeout_s)
     if now > until:
         raise NotWaitingError(
-            f"plan {head['plan_id'][:12]} could be approved until {until:%Y-%m-%d %H:%M:%S}Z: its group has "
+            f"plan {head['plan_id'][:12]} could be approved until {moment(until)}: its group has "
             "moved on, approve a newer plan"
         )
 
 
 def _shadow_row(head: Row, other: Row, now: datetime, run_id: str) -> dict[str, Any]:
-    until = f"{other['answer_by']:%Y-%m-%d %H:%M:%S}Z"
+    until = moment(other["answer_by"])
     reason = f"plan {other['plan_id'][:12]} of the group waits for a person, until {until}"
     return _row(head, RequestState.SHADOWED, now, run_id) | {"reason": reason}
 

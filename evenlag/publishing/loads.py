@@ -36,6 +36,7 @@ from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS, SPEEDS
+from evenlag.lake.tables.planning import PLANNED_LAG, PLANNED_MEMBERS
 from evenlag.logging_setup import named_logger
 from evenlag.planning.capacities import capacities_of
 from evenlag.planning.eligibility import GroupSummary, hint_blocker, planning_blocker, summarize_groups
@@ -58,15 +59,6 @@ _LOG = named_logger(__name__)
 
 _MINUTE_MS: Final = 60_000
 _THOUSANDTHS: Final = 1_000
-_LAG_COLUMNS: Final = (
-    "group_id", "topic_id", "topic", "partition", "owner_member_id", "target_member_id", "status",
-    "lag_records", "lag_bound", "arrival_rate_records_per_s", "consume_rate_records_per_s", "stalled",
-    "commit_problem", "owner_problem", "racks",
-)  # fmt: skip
-_MEMBER_COLUMNS: Final = (
-    "group_id", "member_id", "group_instance_id", "rack_id", "subscription", "group_state", "group_type",
-    "assignor", "subscription_error", "assignment_error", "error",
-)  # fmt: skip
 # What part of the load must be on other partitions than published; a tenth, whatever its sum is rounded to.
 MATERIAL_SHARE: Final = 0.1
 _ROUNDING: Final = 1e-9
@@ -84,8 +76,8 @@ def measure_loads(
     wanted = [group_id for group_id, rule in settings.items() if rule.publishes_loads]
     if not wanted:
         return {}
-    lag = rows.rows_of_groups(LAG, _LAG_COLUMNS, wanted)
-    members = rows.rows_of_groups(MEMBERS, _MEMBER_COLUMNS, wanted)
+    lag = rows.rows_of_groups(LAG, PLANNED_LAG, wanted)
+    members = rows.rows_of_groups(MEMBERS, PLANNED_MEMBERS, wanted)
     speeds = rows.rows_of_groups(SPEEDS, ("group_id", "members", "partitions"), wanted)
     return build_loads(with_costs(lag, speeds), with_speeds(members, speeds), settings, snapshot)
 

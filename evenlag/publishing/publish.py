@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from assignor_core.hint import Hint, HintPayload, encode_hint, hint_key
 from assignor_core.loads import MAX_CLOCK_AHEAD_MS
-from evenlag.enums import CycleStep, GroupType, Mode, PlanEvent
+from evenlag.enums import CycleStep, GroupType, PlanEvent
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.lake.delta_log import one_look
@@ -41,7 +41,7 @@ from evenlag.publishing.hint_topic import MAX_PLAUSIBLE_SEQUENCE, TopicState, is
 from evenlag.publishing.loads import LoadsReport, refresh_loads
 from evenlag.publishing.plugin_memory import groups_without_room
 from evenlag.publishing.publish_checks import Plan, RefusedPlan, expire_stale
-from evenlag.publishing.publishable_plans import PUBLISHING_MODES, find_approved, read_publishable
+from evenlag.publishing.publishable_plans import find_approved, read_publishable
 from evenlag.publishing.rebalance_trigger.await_followers import await_followers
 from evenlag.publishing.rebalance_trigger.await_target import await_target_assignment
 from evenlag.publishing.rebalance_trigger.follow_wait import FollowCost
@@ -109,14 +109,12 @@ def publish_hints(
     run_id: str,
     *,
     actor: str = "evenlag",
-    allow_modes: Sequence[Mode] = PUBLISHING_MODES,
     only: Collection[str] | None = None,
 ) -> PublishReport:
     """Publish the approved plans of a cluster up to a slot, and refresh the loads of its groups.
 
     The groups' current modes apply, not the modes that the plans were made in.
 
-    allow_modes: Modes that may publish; can only narrow the default.
     only: Ids of the plans that may be published; all, and loads, when None.
     """
     refresh = partial(refresh_loads, loaded, cluster) if only is None else LoadsReport
@@ -130,7 +128,7 @@ def publish_hints(
         with hint_publisher(kafka_cluster_id(client), settings) as publisher, one_look(0.0):
             # Read behind the fence: no other run publishes from here on, and what another run published,
             # or a user withdrew, while this run hung is visible now.
-            plans = read_publishable(loaded, cluster, slot, allow_modes, only=only)
+            plans = read_publishable(loaded, cluster, slot, only=only)
             written = _write_hints(loaded, cluster, plans, client, publisher)
         # The publisher is closed, and no loads depend on whether the groups follow.
         loads = _in_thread(refresh)

@@ -190,17 +190,13 @@ def _group_blocker(plan: Plan, group: LiveGroup) -> _Blocker | None:
     A group that rebalances may come back with the same members: its plan waits.
     """
     if group.error is not None:
-        return _Blocker(
-            _problem_text(plan["group_id"], "the group cannot be described", group.error), is_final=False
-        )
+        return _unread(plan, "the group cannot be described", group.error)
     if group.is_gone:
         return _Blocker("the group does not exist, or does not use its protocol any more")
     if group.state in _PASSING_STATES:
         return _Blocker(f"the group is {group.state}", is_final=False)
     if group.unreadable is not None:
-        return _Blocker(
-            _problem_text(plan["group_id"], "its members cannot be read", group.unreadable), is_final=False
-        )
+        return _unread(plan, "its members cannot be read", group.unreadable)
     checks = (
         (group.state != GroupState.STABLE, f"the group is {group.state}"),
         (
@@ -220,9 +216,7 @@ def _gain_blocker(plan: Plan, live: LiveGain, settings: GroupSettings) -> _Block
     if settings.load in {Load.RATE, Load.TIME}:
         return None
     if live.error is not None:
-        return _Blocker(
-            _problem_text(plan["group_id"], "its offsets cannot be read", live.error), is_final=False
-        )
+        return _unread(plan, "its offsets cannot be read", live.error)
     if live.num_unknown:
         return _Blocker(f"the current lag of {live.num_unknown} partitions is unknown")
     if live.gain < settings.min_gain:
@@ -233,11 +227,12 @@ def _gain_blocker(plan: Plan, live: LiveGain, settings: GroupSettings) -> _Block
     return None
 
 
-def _problem_text(group_id: str, what: str, error: str) -> str:
-    """The error; one of authorization with the permission that evenlag lacks."""
+def _unread(plan: Plan, what: str, error: str) -> _Blocker:
+    """Why a plan waits, by the error; one of authorization with the permission that evenlag lacks."""
     if is_not_authorized(error):
-        return f"{what}: evenlag lacks the ACL operation Describe on the group {group_id!r} ({error})"
-    return f"{what}: {error}"
+        right = f"the ACL operation Describe on the group {plan['group_id']!r}"
+        return _Blocker(f"{what}: evenlag lacks {right} ({error})", is_final=False)
+    return _Blocker(f"{what}: {error}", is_final=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,6 @@ def read_publishable(
     loaded: LoadedPolicy,
     cluster: str,
     slot: datetime,
-    modes: Iterable[Mode] = PUBLISHING_MODES,
     *,
     only: Collection[str] | None = None,
 ) -> list[dict[str, Any]]:
@@ -97,18 +96,8 @@ def read_publishable(
             refused.append(_faulty_row(plan, slot))
         elif plan.approval is not None and not any(row["event"] in ENDED for row in plan.events):
             others.append(_row(loaded, cluster, plan, newest))
-    allowed = set(modes) & set(PUBLISHING_MODES)
     others.sort(key=lambda plan: (plan["group_id"], plan["slot"]))
-    return refused + [
-        plan
-        for plan in others
-        if plan["slot"] <= slot
-        and ((mode := _mode(loaded, cluster, plan)) in allowed or mode not in PUBLISHING_MODES)
-    ]
-
-
-def _mode(loaded: LoadedPolicy, cluster: str, plan: Mapping[str, Any]) -> Mode:
-    return loaded.policy.group_settings(cluster, plan["group_id"]).mode
+    return refused + [plan for plan in others if plan["slot"] <= slot]
 
 
 def _faulty_row(plan: FaultyPlan, slot: datetime) -> dict[str, Any]:
@@ -123,7 +112,8 @@ def _row(
     """The plan's head, its approval, and why it must not be published."""
     approval: Mapping[str, Any] = plan.approval or {}
     row = {**plan.head, "approved_at": approval["at"], "approved_by": approval["actor"]}
-    refusal = _refusal(row, _mode(loaded, cluster, row), plan.verdicts, newest)
+    mode = loaded.policy.group_settings(cluster, row["group_id"]).mode
+    refusal = _refusal(row, mode, plan.verdicts, newest)
     return row | {"refusal": refusal or _foreign_approval(loaded, cluster, row, approval)}
 
 

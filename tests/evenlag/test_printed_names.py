@@ -58,7 +58,7 @@ ALLOWED: Final[dict[str, dict[str, frozenset[str]]]] = {
         ),
     },
     "numbers, words of ours, and the message of an error": {
-        MARKDOWN: frozenset({"_EIGHTHS[eighths % 8].strip()", "what", "value"}),
+        MARKDOWN: frozenset({"_EIGHTHS[eighths % 8].strip()", "what"}),
     },
     "the sandbox prints the names that it chose itself, in processes of its own": {
         "sandbox/demo/console.py": frozenset({"Console"}),

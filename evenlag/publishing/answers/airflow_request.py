@@ -8,13 +8,12 @@ import os
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from evenlag.airflow_rest import TOKEN_VARIABLE, AirflowRest, AirflowRestError
 from evenlag.errors import JobError, NotFoundError, UsageError
-from evenlag.policy.secrets import SecretRef
+from evenlag.policy.secrets import read_token
 from evenlag.publishing.answers.actors import REASON, SENT_BY, Actor, NotAnApproverError, sent_by_command
 from evenlag.publishing.approvals import NotWaitingError
 
@@ -43,17 +42,14 @@ def find_access(url: str | None) -> AirflowRest | None:
         is_address = False
     if not is_address or not root.isprintable() or " " in root:
         raise UsageError("that is no address of Airflow: give --airflow-url https://HOST:PORT, without user")
-    file = os.environ.get(TOKEN_FILE_VARIABLE)
-    if os.environ.get(TOKEN_VARIABLE):
-        name, token = TOKEN_VARIABLE, SecretRef(env=TOKEN_VARIABLE).read().strip()
-    elif file:
-        name, token = TOKEN_FILE_VARIABLE, SecretRef(file=Path(file)).read().strip()
-    else:
+    found = read_token(TOKEN_VARIABLE, TOKEN_FILE_VARIABLE)
+    if found is None:
         raise UsageError(
             f"Airflow at {root} needs your token: put one of its POST /auth/token into {TOKEN_VARIABLE}, or "
             f"into a file that {TOKEN_FILE_VARIABLE} names"
         )
     # http.client would quote a token that no header can have.
+    name, token = found
     if _TOKEN.fullmatch(token) is None:
         raise UsageError(f"{name} holds no token: a token is one word of letters, digits and signs")
     return AirflowRest(root, token)

@@ -60,8 +60,6 @@ class _FollowerWait(FollowWait):
 
     def why_never(self, payload: HintPayload, group: LiveGroup) -> str | None:
         """Return what has changed permanently."""
-        if group.error is not None:
-            return None
         if group.state in MEMBERLESS_STATES:
             return f"the group is {group.state} by now"
         if group.state != GroupState.STABLE:
@@ -74,8 +72,6 @@ class _FollowerWait(FollowWait):
 
     def why_wait(self, payload: HintPayload, group: LiveGroup) -> str | None:
         """Return what a group is busy with."""
-        if group.error is not None:
-            return f"its members cannot be read: {group.error}"
         if group.state != GroupState.STABLE:
             return f"the group is {group.state}"
         if _num_owned(group.held) < _num_owned(payload.assignment):

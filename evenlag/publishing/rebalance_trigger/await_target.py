@@ -17,7 +17,7 @@ from typing import Any, Final
 from assignor_core.hint import HintPayload
 from evenlag.enums import GroupType
 from evenlag.errors import JobError, KafkaUnreachableError
-from evenlag.kafka.connection import librdkafka_settings
+from evenlag.kafka.connection import kafka_client_settings, to_librdkafka
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.logging_setup import named_logger
 from evenlag.policy.cluster_settings import ClusterSettings
@@ -60,17 +60,12 @@ class _TargetWait(FollowWait):
 
     def ask(self, group_id: str, timeout_s: float) -> None:
         """Trigger a coordinator."""
-        settings = librdkafka_settings(self.cluster)
+        settings = to_librdkafka(kafka_client_settings(self.cluster))
         ask_coordinator(settings, group_id, self.cluster.hint_topic, timeout_s=timeout_s)
 
     def why_never(self, _payload: HintPayload, group: LiveGroup) -> str | None:
         """Return that a group is gone."""
-        is_gone = group.error is None and not group.held
-        return f"the group is {group.state} by now, or does not show its members" if is_gone else None
-
-    def why_wait(self, _payload: HintPayload, group: LiveGroup) -> str | None:
-        """Return that a group cannot be read."""
-        return None if group.error is None else f"its members cannot be read: {group.error}"
+        return None if group.held else f"the group is {group.state} by now, or does not show its members"
 
 
 class MissingExtraError(JobError, exit_code=2):

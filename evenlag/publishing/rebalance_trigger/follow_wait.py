@@ -99,11 +99,11 @@ class FollowWait(ABC):
 
     @abstractmethod
     def why_never(self, payload: HintPayload, group: LiveGroup) -> str | None:
-        """Why a group cannot follow any more; None if it can."""
+        """Why a group that could be read cannot follow any more; None if it can."""
 
-    @abstractmethod
-    def why_wait(self, payload: HintPayload, group: LiveGroup) -> str | None:
-        """Why a group is not asked at this moment; None if it may be."""
+    def why_wait(self, _payload: HintPayload, _group: LiveGroup) -> str | None:
+        """Why a group that could be read is not asked at this moment; None if it may be."""
+        return None
 
     def finish(self, costs: dict[str, FollowCost] | None = None) -> dict[str, str]:
         """Wait until all groups follow or the time is over; return the reasons of those that do not."""
@@ -142,6 +142,8 @@ class FollowWait(ABC):
             is_over = now >= progress.asked_at + self.settle_s
             if is_taken_up(payload, group):
                 self._note_followed(group_id)
+            elif group.error is not None:
+                self.reasons[group_id] = f"its members cannot be read: {group.error}"
             elif final := self.why_never(payload, group):
                 self._drop(group_id, final)
             elif waits := self.why_wait(payload, group):

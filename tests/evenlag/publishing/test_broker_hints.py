@@ -12,7 +12,7 @@ from assignor_core.errors import HintSignatureError
 from assignor_core.hint import HintPayload, derive_broker_key, derive_group_key, encode_hint
 from evenlag.enums import GroupType
 from evenlag.errors import JobError, KafkaUnreachableError, SecretError
-from evenlag.kafka.connection import librdkafka_settings
+from evenlag.kafka.connection import kafka_client_settings, to_librdkafka
 from evenlag.kafka.live_groups import LiveGroup
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.secrets import SecretRef
@@ -84,7 +84,8 @@ def test_the_connection_is_the_same_for_both_clients(monkeypatch: pytest.MonkeyP
         "ssl_check_hostname": False,
         "retry_backoff_ms": 250,
     }
-    assert librdkafka_settings(ClusterSettings(bootstrap_servers=("a:1", "b:2"), kafka=given)) == {
+    cluster = ClusterSettings(bootstrap_servers=("a:1", "b:2"), kafka=given)
+    assert to_librdkafka(kafka_client_settings(cluster)) == {
         "bootstrap.servers": "a:1,b:2",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -97,7 +98,7 @@ def test_the_connection_is_the_same_for_both_clients(monkeypatch: pytest.MonkeyP
     proxy = SecretRef(env="EVENLAG_TEST_PROXY")
     tunnelled = ClusterSettings(bootstrap_servers=("a:1",), kafka={"socks5_proxy": proxy})
     with pytest.raises(JobError, match=r"nothing like these settings: socks5_proxy"):
-        librdkafka_settings(tunnelled)
+        to_librdkafka(kafka_client_settings(tunnelled))
 
 
 def group(held: Mapping[str, Mapping[str, list[int]]]) -> LiveGroup:

@@ -167,7 +167,7 @@ class Question(Contest):
             )
         except NotWaitingError as error:
             return False, str(error)
-        return True, asked.plan_id
+        return True, asked.plan.head["plan_id"]
 
     def check(self, race: int, answers: list[tuple[bool, str]], rows: Rows) -> None:
         group = self.head(race)["group_id"]
