@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -138,15 +137,12 @@ def _sources(lake: str | None, config: Path | None) -> dict[str, ReportSource]:
 
 
 def _token() -> str | None:
-    from evenlag.policy.secrets import SecretRef
+    from evenlag.policy.secrets import read_token
 
-    file = os.environ.get(TOKEN_FILE_VARIABLE)
-    if os.environ.get(TOKEN_VARIABLE):
-        name, token = TOKEN_VARIABLE, SecretRef(env=TOKEN_VARIABLE).read().strip()
-    elif file:
-        name, token = TOKEN_FILE_VARIABLE, SecretRef(file=Path(file)).read().strip()
-    else:
+    found = read_token(TOKEN_VARIABLE, TOKEN_FILE_VARIABLE)
+    if found is None:
         return None
+    name, token = found
     if len(token) < _MIN_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise UsageError(
             f"{name} holds no token: it has at least {_MIN_TOKEN} letters, digits and signs in one word"

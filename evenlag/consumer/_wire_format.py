@@ -51,14 +51,11 @@ def make_subscription(
     rack: The client's rack; None for none. It decides the version.
     """
     entry = ConsumerProtocolSubscription.TopicPartition
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(owned):
-        by_topic.setdefault(topic, []).append(partition)
     fields: dict[str, Any] = {
         "version": _VERSION_WITH_RACK if rack else _VERSION_WITH_GENERATION,
         "topics": sorted(topics),
         "user_data": b"",
-        "owned_partitions": [entry(topic=topic, partitions=numbers) for topic, numbers in by_topic.items()],
+        "owned_partitions": [entry(topic=topic, partitions=numbers) for topic, numbers in _by_topic(owned)],
         "generation_id": generation,
     }
     return ConsumerProtocolSubscription(**fields, **({"rack_id": rack} if rack else {}))
@@ -74,10 +71,14 @@ def make_assignments(by_member: Mapping[str, Sequence[tuple[str, int]]]) -> dict
 
 
 def _make_assignment(pairs: Sequence[tuple[str, int]]) -> Any:
-    by_topic: dict[str, list[int]] = {}
+    return ConsumerProtocolAssignment(_ASSIGNMENT_VERSION, _by_topic(pairs), b"")
+
+
+def _by_topic(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, list[int]]]:
+    found: dict[str, list[int]] = {}
     for topic, partition in sorted(pairs):
-        by_topic.setdefault(topic, []).append(partition)
-    return ConsumerProtocolAssignment(_ASSIGNMENT_VERSION, list(by_topic.items()), b"")
+        found.setdefault(topic, []).append(partition)
+    return list(found.items())
 
 
 def _claims(metadata: Any) -> tuple[tuple[str, int], ...]:

@@ -24,7 +24,7 @@ from evenlag.doctor.model import Check, Finding, failed, ok, skipped, warning
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupType, LagStatus, Mode
 from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.broker_requests import BrokerCalls
-from evenlag.kafka.connection import OPERATION_NAMES, Grants, request_limits, request_timeout_s
+from evenlag.kafka.connection import Grants, operation_name, request_limits, request_timeout_s
 from evenlag.kafka.connection_failures import explain, tls_context
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
@@ -534,7 +534,7 @@ def _check_topic_permissions(view: KafkaView) -> list[Finding]:
         )
     missing = missing_operations(view.hint_topic.get("authorized_operations"), _HINT_TOPIC_OPERATIONS)
     if missing:
-        names = ", ".join(OPERATION_NAMES[operation] for operation in missing)
+        names = ", ".join(map(operation_name, missing))
         return failed(f"on the topic {name} evenlag lacks {names}", grants.line(missing, resource))
     return ok(f"the topic {name} may be read and written")
 

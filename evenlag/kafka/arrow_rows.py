@@ -184,8 +184,6 @@ def _offsets(values: Int64s) -> pa.Array:
 
 
 def _racks(partitions: Partitions) -> pa.Array:
-    import pyarrow as pa
-
     sets = pa.array(partitions.rack_sets, pa.list_(pa.string()))
     return sets.take(pa.array(partitions.rack_set, mask=partitions.rack_set < 0))
 

@@ -22,14 +22,12 @@ from evenlag.logging_setup import named_logger
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.secrets import SecretRef
 
-OPERATION_NAMES: Final = {
-    "READ": "Read",
-    "WRITE": "Write",
-    "CREATE": "Create",
-    "DESCRIBE": "Describe",
-    "DESCRIBE_CONFIGS": "DescribeConfigs",
-}
 _UNKNOWN: Final = "User:NAME-OF-EVENLAG"
+
+
+def operation_name(operation: str) -> str:
+    """Return the name of an operation in messages and commands, e.g. ``DescribeConfigs``."""
+    return operation.title().replace("_", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class Grants:
 
     def line(self, operations: tuple[str, ...], resource: str) -> str:
         """Return the command for operations, named as in Kafka's ``AclOperation``, on a resource."""
-        wanted = " ".join(f"--operation {OPERATION_NAMES[operation]}" for operation in operations)
+        wanted = " ".join(f"--operation {operation_name(operation)}" for operation in operations)
         return (
             f"kafka-acls.sh --bootstrap-server {','.join(self.servers)} --add "
             f"--allow-principal '{self.principal}' {wanted} {resource}"
@@ -270,13 +268,8 @@ def kafka_client_settings(cluster: ClusterSettings) -> dict[str, Any]:
     }
 
 
-def librdkafka_settings(cluster: ClusterSettings) -> dict[str, Any]:
-    """Build the settings for confluent-kafka's clients; they contain secrets."""
-    return to_librdkafka(kafka_client_settings(cluster))
-
-
 def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert connection settings from kafka-python's names to librdkafka's.
+    """Convert connection settings, secrets included, from kafka-python's names to librdkafka's.
 
     Examples
     --------

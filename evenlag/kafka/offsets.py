@@ -222,24 +222,27 @@ def offsets_at(
     The offset is -1 without an answer, and :data:`NO_RECORD` if no record is as young; the time is then -1.
     """
     found, written_at = (np.full(len(rows), NOT_READ, dtype=np.int64) for _ in range(2))
-    planned = [call for _, call in leader_calls(partitions, rows, partitions.leader[rows], at_ms)]
-    key = partition_keys(partitions, rows)
-    topics = {name: number for number, name in enumerate(partitions.names)}
-    for answer in calls.run(planned):
-        if answer.response is None:
-            continue
-        good = [
-            ((topics[topic.name] << 32) + part.partition_index, part.offset, part.timestamp)
-            for topic in answer.response.topics
-            for part in topic.partitions
-            if not part.error_code
-        ]
-        if good:
-            wanted, offset, at = np.array(good, dtype=np.int64).T
-            places = np.searchsorted(key, wanted)
-            found[places] = np.where(offset < 0, NO_RECORD, offset)
-            written_at[places] = np.where(offset < 0, NOT_READ, at)
+    asked = list(leader_calls(partitions, rows, partitions.leader[rows], at_ms))
+    answers = calls.run([call for _, call in asked])
+    for (part, _), answer in zip(asked, answers, strict=True):
+        if answer.response is not None:
+            place, code, offset, at = _answered(partitions, rows[part], answer.response)
+            is_good, is_record = code == 0, offset >= 0
+            good = part[place[is_good]]
+            found[good] = np.where(is_record, offset, NO_RECORD)[is_good]
+            written_at[good] = np.where(is_record, at, NOT_READ)[is_good]
     return found, written_at
+
+
+def _answered(partitions: Partitions, rows: Int64s, response: Any) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Return the places in `rows` of a response's partitions, their error codes, offsets and timestamps."""
+    first_key = {partitions.names[which]: which << 32 for which in np.unique(partitions.topic[rows]).tolist()}
+    parts = [(first_key[topic.name], part) for topic in response.topics for part in topic.partitions]
+    number = np.array([first + part.partition_index for first, part in parts], dtype=np.int64)
+    code = np.array([part.error_code for _, part in parts], dtype=np.int64)
+    offset = np.array([part.offset for _, part in parts], dtype=np.int64)
+    timestamp = np.array([part.timestamp for _, part in parts], dtype=np.int64)
+    return np.searchsorted(partition_keys(partitions, rows), number), code, offset, timestamp
 
 
 def _take_answer(partitions: Partitions, rows: Int64s, answer: Answer, result: Offsets) -> Int64s:
@@ -247,13 +250,8 @@ def _take_answer(partitions: Partitions, rows: Int64s, answer: Answer, result: O
     if answer.response is None:
         result.errors.put(rows, str(answer.error))
         return rows[:0] if answer.failed_node is None else rows
-    first_key = {partitions.names[which]: which << 32 for which in np.unique(partitions.topic[rows]).tolist()}
-    parts = [(first_key[topic.name], part) for topic in answer.response.topics for part in topic.partitions]
-    number = np.array([first + part.partition_index for first, part in parts], dtype=np.int64)
-    code = np.array([part.error_code for _, part in parts], dtype=np.int64)
-    offset = np.array([part.offset for _, part in parts], dtype=np.int64)
-    # Positions in `rows` of the partitions in the response, in its order.
-    at = rows[np.searchsorted(partition_keys(partitions, rows), number)]
+    place, code, offset, _ = _answered(partitions, rows, answer.response)
+    at = rows[place]
     result.errors.put(rows, "not read")
     good = at[code == 0]
     result.errors.clear(good)

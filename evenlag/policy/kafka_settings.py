@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from evenlag.formatting import did_you_mean
+
 # Settings of kafka-python that contain a secret, or may: the URL of a proxy has a place for a password.
 SECRET_KAFKA_SETTINGS: Final = frozenset({"sasl_plain_password", "ssl_password", "socks5_proxy", "proxy_url"})
 # Values that kafka-python takes; tests compare them with its own. It takes any other protocol for PLAINTEXT.
@@ -117,9 +119,8 @@ def _check_name(name: str) -> None:
         raise ValueError(f"{name} {UNUSABLE_KAFKA_SETTINGS[name]}: remove it")
     known = SECRET_KAFKA_SETTINGS | LITERAL_KAFKA_SETTINGS
     if name not in known:
-        near = difflib.get_close_matches(name, sorted(known), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "docs/how-to/secured-cluster.md lists them"
-        raise ValueError(f"{name[:_SHOWN]!r} is no setting of a connection; {hint}")
+        hint = did_you_mean(name, sorted(known)) or "; docs/how-to/secured-cluster.md lists them"
+        raise ValueError(f"{name[:_SHOWN]!r} is no setting of a connection{hint}")
 
 
 def _check_value(name: str, value: Any) -> None:

@@ -19,10 +19,11 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from evenlag.errors import PolicyError
+from evenlag.formatting import did_you_mean
 from evenlag.name_patterns import covers_pattern, is_expression
 from evenlag.policy.cluster_settings import HMAC_KEYS, ClusterSettings
 from evenlag.policy.group_settings import GroupRule, GroupSettings
-from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS
+from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS, check_kafka_settings
 from evenlag.policy.secrets import SecretRef
 from evenlag.policy.setting_types import KAFKA_SETTING_KINDS
 from evenlag.policy.settings import Policy
@@ -149,8 +150,6 @@ def parse_recorded(text: str) -> Policy:
 
 def kafka_settings_from_environment(environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the Kafka settings of ``EVENLAG_KAFKA_<SETTING>``, of a secret the reference to its variable."""
-    from evenlag.policy.kafka_settings import SECRET_KAFKA_SETTINGS, check_kafka_settings
-
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}
     for variable, value in environ.items():
@@ -186,13 +185,11 @@ def explain(error: ValidationError, name: str, tree: yaml.Node | None, overrides
     return "\n".join(messages)
 
 
-def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+def nearest_or_all(wrong: str, known: Iterable[str]) -> str:
     """Return the end of a message: the nearest name, or all if none is near and they are few; else empty."""
     names = sorted(known)
-    near = difflib.get_close_matches(wrong, names, n=1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; it has: {', '.join(names)}" if len(names) <= _NUM_NAMED else ""
+    listed = f"; it has: {', '.join(names)}" if len(names) <= _NUM_NAMED else ""
+    return did_you_mean(wrong, names) or listed
 
 
 def locate(tree: yaml.Node | None, location: Sequence[str | int]) -> tuple[str, int]:
@@ -239,7 +236,7 @@ def _message(item: Any) -> str:
     if kind == "extra_forbidden":
         unknown = str(location[-1])
         known = _model_at(location[:-1]).model_fields
-        return f"there is no such key{did_you_mean(unknown, known)}"
+        return f"there is no such key{nearest_or_all(unknown, known)}"
     if kind == "missing":
         return "Field required: add it"
     if kind == "invalid_key" or (location and location[-1] == "[key]" and kind == "string_type"):

@@ -4,7 +4,6 @@ A reference is resolved when a Kafka connection is opened or a hint is signed, i
 resolved secret is never put into settings, argument lists, Spark's configuration or messages.
 """
 
-import difflib
 import os
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from evenlag.errors import SecretError
+from evenlag.formatting import did_you_mean
 from evenlag.redaction import remember_secret
 
 # A key of fewer bytes can be found by trying, from one signed hint or one hashed host.
@@ -42,9 +42,8 @@ class SecretRef(BaseModel):
             raise ValueError(f"must be a secret: {_FORM}")  # noqa: TRY004  # pydantic needs a ValueError
         for key in value:
             if key not in cls.model_fields:
-                near = difflib.get_close_matches(str(key), list(cls.model_fields), n=1)
-                hint = f"did you mean {near[0]!r}?" if near else _FORM
-                raise ValueError(f"has no key {str(key)[:60]!r}; {hint}")
+                hint = did_you_mean(str(key), cls.model_fields) or f"; {_FORM}"
+                raise ValueError(f"has no key {str(key)[:60]!r}{hint}")
         given = [key for key, part in value.items() if part is not None]
         if len(given) != 1:
             raise ValueError(f"a secret is {_FORM}")
@@ -60,15 +59,13 @@ class SecretRef(BaseModel):
         if self.env is not None:
             if any(fnmatchcase(self.env, part) for part in allowed if not part.startswith("/")):
                 return
-            place = f"the environment variable {self.env}"
         else:
             # Links are followed, so that none leads out of the folder.
             real = Path(self.file or "").resolve()
             if any(real.is_relative_to(Path(part).resolve()) for part in allowed if part.startswith("/")):
                 return
-            place = f"the file {self.file}"
         raise SecretError(
-            f"a policy may not refer to {place}, only to {listed}",
+            f"a policy may not refer to {self._place}, only to {listed}",
             remedy=f"move it, or list its name or folder in the variable {ALLOWED_VARIABLE} of this process",
         )
 
@@ -87,20 +84,21 @@ class SecretRef(BaseModel):
         """Read a secret that is the key of an HMAC, as UTF-8."""
         key = self.resolve().encode()
         if len(key) < MIN_KEY_BYTES:
-            place = (
-                f"the environment variable {self.env}" if self.env is not None else f"the file {self.file}"
-            )
             raise SecretError(
-                f"the key in {place} has {len(key)} bytes: give at least {MIN_KEY_BYTES}, e.g. of "
+                f"the key in {self._place} has {len(key)} bytes: give at least {MIN_KEY_BYTES}, e.g. of "
                 "'openssl rand -base64 32'"
             )
         return key
+
+    @property
+    def _place(self) -> str:
+        return f"the file {self.file}" if self.env is None else f"the environment variable {self.env}"
 
     def _read(self) -> str:
         if self.env is not None:
             value = os.environ.get(self.env)
             if not value:
-                raise SecretError(f"the environment variable {self.env} is not set: the policy refers to it")
+                raise SecretError(f"{self._place} is not set: the policy refers to it")
             return value
         path = self.file if self.file is not None else Path()
         try:
@@ -113,3 +111,11 @@ class SecretRef(BaseModel):
         if not value:
             raise SecretError(f"the secret file {path} is empty")
         return value
+
+
+def read_token(variable: str, file_variable: str) -> tuple[str, str] | None:
+    """Return a token of a variable, or of the file that another one names, after which of them has it."""
+    if os.environ.get(variable):
+        return variable, SecretRef(env=variable).read().strip()
+    file = os.environ.get(file_variable)
+    return (file_variable, SecretRef(file=Path(file)).read().strip()) if file else None
