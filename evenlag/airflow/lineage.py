@@ -102,11 +102,9 @@ def table_dataset(lake: str, table: Table) -> Dataset:
     path = f"{parsed.path.rstrip('/')}/{table.name}"
     if parsed.scheme in {"", "file"}:
         return Dataset("file", path, table)
-    if parsed.scheme in {"s3", "s3a", "s3n"}:
-        return Dataset(f"s3://{_authority(parsed)}", path.lstrip("/"), table)
-    if parsed.scheme == "hdfs":
-        return Dataset(f"hdfs://{_authority(parsed)}", path, table)
-    return Dataset(f"{parsed.scheme}://{_authority(parsed)}", path.lstrip("/"), table)
+    scheme = "s3" if parsed.scheme in {"s3", "s3a", "s3n"} else parsed.scheme
+    name = path if scheme == "hdfs" else path.lstrip("/")
+    return Dataset(f"{scheme}://{_authority(parsed)}", name, table)
 
 
 def _authority(parsed: ParseResult) -> str:

@@ -18,7 +18,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook, Connection, Context, WeightRule
 
 from evenlag.airflow.compat import AirflowException, AirflowFailException
-from evenlag.airflow.job_process import PYTHON_VARIABLE, JobProcess, spark_python
+from evenlag.airflow.job_process import PYTHON_VARIABLE, TaskJob, spark_python
 from evenlag.airflow.lineage import with_lineage
 from evenlag.errors import JarError
 from evenlag.lake.location import LakePaths
@@ -84,7 +84,7 @@ class SparkJobOperator(SparkSubmitOperator):
     after_success: Called with the task's context after the job has succeeded; None for nothing.
     """
 
-    _job_process: JobProcess | None = None
+    _job_process: TaskJob | None = None
     _is_submitting = False
 
     def __init__(
@@ -151,7 +151,7 @@ class SparkJobOperator(SparkSubmitOperator):
         module = f"spark_jobs.{Path(self.application).stem}"
         arguments = printable(" ".join(self.application_args or ()))
         self.log.info("%s %s, at %s", printable(module), arguments, printable(server.name))
-        self._job_process = JobProcess(
+        self._job_process = TaskJob(
             module, self.application_args or (), {REMOTE_VARIABLE: server.url}, self.log
         )
         try:

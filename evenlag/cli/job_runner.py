@@ -8,14 +8,10 @@ With a Spark Connect server no JVM is started; the job finds its URL in the envi
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +19,7 @@ from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.cli.console import ReportProgress, shown_progress
 from evenlag.errors import JobError
@@ -35,8 +31,8 @@ from evenlag.job_events import (
     JobProgress,
     JobResult,
     JobStarted,
-    decode_event,
 )
+from evenlag.job_process import Ending, JobProcess
 from evenlag.redaction import redact
 from evenlag.safe_text import printable_lines
 from evenlag.spark_connect import REMOTE_VARIABLE, find_remote
@@ -49,10 +45,8 @@ Receive = Callable[[CycleEnded | JobNotice | JobResult], None]
 # What :func:`run_job` is. Commands take it from the context's `obj`, so that tests can replace it.
 JobRunner = Callable[..., dict[str, Any] | None]
 
-# How long an interrupted job may take to end its JVM, and then the remaining processes of its group to end.
-_PATIENCE_S: Final = 12.0
-_GROUP_PATIENCE_S: Final = 3.0
-_POLL_S: Final = 0.05
+# An interrupted job ends its JVM, and then the remaining processes of its group end.
+_ENDINGS: Final = (Ending(signal.SIGINT, False, 12.0), Ending(0, True, 3.0))
 _TAIL_LINES: Final = 8
 _TAIL_BYTES: Final = 20_000
 _STARTING: Final = "starting Spark"
@@ -97,39 +91,15 @@ def run_job(
     remote = remote or find_remote()
     require_spark(is_remote=remote is not None)
     report(_STARTING, 0, 1)
-    reading, writing = os.pipe()
-    with os.fdopen(reading, encoding="utf-8") as events:
-        command = [sys.executable, *_safe_path(), "-m", f"spark_jobs.{job}", *arguments]
-        try:
-            process = subprocess.Popen(
-                [*command, "--quiet", f"--events-fd={writing}"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(writing,),
-                process_group=0,
-                env=os.environ | ({} if remote is None else {REMOTE_VARIABLE: remote}),
-                encoding="utf-8",
-                errors="replace",
-            )
-        finally:
-            os.close(writing)
-        outcome = _Outcome()
-        copying = threading.Thread(target=_copy_output, args=(process.stdout, outcome), daemon=True)
-        copying.start()
-        try:
-            for line in events:
-                event = decode_event(line)
-                if event is not None:
-                    _receive(event, outcome, report, receive)
-            process.wait()
-        except BaseException:
-            outcome.is_stopped = True
-            raise
-        finally:
-            _end_group(process)
-            copying.join(_GROUP_PATIENCE_S)
-    return _conclude(job, process.returncode, outcome)
+    outcome = _Outcome()
+    process = JobProcess(
+        [sys.executable, *_safe_path(), "-m", f"spark_jobs.{job}", *arguments, "--quiet"],
+        {} if remote is None else {REMOTE_VARIABLE: remote},
+        partial(_copy_output, outcome=outcome),
+        partial(_receive, outcome=outcome, report=report, receive=receive),
+        _ENDINGS,
+    )
+    return _conclude(job, process.run(), outcome)
 
 
 def job_result(context: typer.Context, remote: str | None, job: str, **options: object) -> dict[str, Any]:
@@ -190,7 +160,6 @@ class _Outcome:
     result: dict[str, Any] | None = None
     failure: JobFailed | None = None
     spark_log: str | None = None
-    is_stopped: bool = False
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
 
 
@@ -236,42 +205,13 @@ def _safe_path() -> list[str]:
     return [] if {"", here} & set(sys.path) else ["-P"]
 
 
-def _copy_output(source: IO[str] | None, outcome: _Outcome) -> None:
-    """Copy the job's output to standard error, unless the job is being stopped, and keep the last lines."""
-    for line in source or ():
-        outcome.tail.append(line.rstrip("\n"))
-        if not outcome.is_stopped:
-            sys.stderr.write(printable_lines(line))
+def _copy_output(line: str, outcome: _Outcome) -> None:
+    """Copy a line of the job's output to standard error, and keep the last ones."""
+    outcome.tail.append(line)
+    sys.stderr.write(f"{printable_lines(line)}\n")
 
 
 def _last_lines(log: Path) -> list[str]:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         return file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
-
-
-def _end_group(process: subprocess.Popen[str]) -> None:
-    """End the job, if it still runs, and the remaining processes of its group."""
-    # A second Ctrl-C skips the wait.
-    with contextlib.suppress(KeyboardInterrupt):
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_PATIENCE_S)
-        if process.poll() is not None and _group_ends(process.pid):
-            return
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _group_ends(group: int) -> bool:
-    """Wait until a process group is empty; return False when the time limit passes first."""
-    deadline = time.monotonic() + _GROUP_PATIENCE_S
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(_POLL_S)
-    return False

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from evenlag.airflow import job_process
-from evenlag.airflow.job_process import PYTHON_VARIABLE, JobProcess
+from evenlag import job_process
+from evenlag.airflow.job_process import _PATIENCE_S, PYTHON_VARIABLE, TaskJob
 from tests.support.processes import processes_with, wait_until_gone
 from tests.support.waiting import wait_until
 
@@ -41,9 +41,9 @@ with EventChannel(parser.parse_args().events_fd):
 """
 TASK = """
 import logging, sys
-from evenlag.airflow.job_process import JobProcess
+from evenlag.airflow.job_process import TaskJob
 logging.basicConfig(stream=sys.stdout, level="INFO", format="%(message)s")
-JobProcess("probe_job", [sys.argv[1]], {}, logging.getLogger()).run()
+TaskJob("probe_job", [sys.argv[1]], {}, logging.getLogger()).run()
 """
 
 
@@ -81,13 +81,13 @@ def test_the_output_is_copied_line_by_line_and_the_exit_code_returned(module: Pa
         "sys.stdout.buffer.write(b'caf\\xe9 \\xc3\\xa9, no newline')\n"
         "sys.exit(3)\n"
     )
-    assert JobProcess("probe_job", [], {}, log).run() == 3
+    assert TaskJob("probe_job", [], {}, log).run() == 3
     assert log.lines == ["first", "second", long, "caf\N{REPLACEMENT CHARACTER} é, no newline"]
 
 
 def test_a_line_is_copied_before_the_job_ends(module: Path, log: Log) -> None:
     module.write_text("import time; print('up', flush=True); time.sleep(300)")
-    process = JobProcess("probe_job", [], {}, log)
+    process = TaskJob("probe_job", [], {}, log)
     thread = threading.Thread(target=process.run)
     thread.start()
     try:
@@ -111,7 +111,7 @@ def test_the_address_is_in_the_environment_of_the_job_only(
         "print('secret' in Path('/proc/self/cmdline').read_text())\n"
         "print('' in sys.path or os.getcwd() in sys.path)\n"
     )
-    code = JobProcess("probe_job", ["a"], {"EVENLAG_SPARK_REMOTE": "sc://h/;token=secret"}, log).run()
+    code = TaskJob("probe_job", ["a"], {"EVENLAG_SPARK_REMOTE": "sc://h/;token=secret"}, log).run()
     assert (code, log.lines) == (0, ["sc://h/;token=secret", "False", "False"])
     assert "EVENLAG_SPARK_REMOTE" not in os.environ
 
@@ -126,7 +126,7 @@ def test_what_the_job_reports_is_told(module: Path, log: Log) -> None:
         "    os.write(fd, encode_event(event).encode())\n"
         "sys.exit(3)\n"
     )
-    process = JobProcess("probe_job", [], {}, log)
+    process = TaskJob("probe_job", [], {}, log)
     assert process.run() == 3
     assert process.failure == "no broker answers"
     assert log.lines == ["lag: started", "lag: done", 'result: {"groups": 2}']
@@ -134,7 +134,7 @@ def test_what_the_job_reports_is_told(module: Path, log: Log) -> None:
 
 def test_a_job_that_a_signal_ended_has_its_number(module: Path, log: Log) -> None:
     module.write_text("import os; os.kill(os.getpid(), 9)")
-    assert JobProcess("probe_job", [], {}, log).run() == -signal.SIGKILL
+    assert TaskJob("probe_job", [], {}, log).run() == -signal.SIGKILL
 
 
 def test_a_process_that_the_job_leaves_behind_does_not_keep_the_task(
@@ -144,7 +144,7 @@ def test_a_process_that_the_job_leaves_behind_does_not_keep_the_task(
         "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1e6)',"
         " sys.argv[1]])"
     )
-    assert JobProcess("probe_job", [str(tmp_path / "mark")], {}, log).run() == 0
+    assert TaskJob("probe_job", [str(tmp_path / "mark")], {}, log).run() == 0
     wait_until_gone(str(tmp_path / "mark"))
 
 
@@ -156,14 +156,14 @@ def test_the_interpreter_is_that_of_the_variable(
     other.write_text('#!/bin/sh\necho "other $1 $2 $3"\n')
     other.chmod(0o755)
     monkeypatch.setenv(PYTHON_VARIABLE, str(other))
-    assert JobProcess("probe_job", [], {}, log).run() == 0
+    assert TaskJob("probe_job", [], {}, log).run() == 0
     assert log.lines == ["other -P -m probe_job"]
 
 
 def test_stopping_ends_even_what_does_not_react_to_sigterm(module: Path, log: Log, tmp_path: Path) -> None:
     module.write_text(STUBBORN)
     mark = str(tmp_path / "mark")
-    process = JobProcess("probe_job", [mark], {}, log)
+    process = TaskJob("probe_job", [mark], {}, log)
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(process.run()))
     thread.start()
@@ -180,7 +180,7 @@ def test_a_job_that_does_not_react_is_killed_before_airflow_kills_the_task() -> 
 
     patience_s = inspect.signature(WatchedSubprocess.kill).parameters["escalation_delay"].default
     # A round of the loop that copies the output comes first, and one that looks whether the group lives.
-    longest_s = job_process._PATIENCE_S + job_process._KILLED_S + 2 * job_process._POLL_S
+    longest_s = _PATIENCE_S + job_process.KILLED_S + 2 * job_process.POLL_S
     assert longest_s < patience_s
 
 
@@ -196,7 +196,7 @@ def test_an_exception_in_the_task_ends_the_job_too(module: Path, tmp_path: Path)
             raise TimeoutReachedError(message % arguments)
 
     with pytest.raises(TimeoutReachedError):
-        JobProcess("probe_job", [mark], {}, Impatient()).run()
+        TaskJob("probe_job", [mark], {}, Impatient()).run()
     wait_until_gone(mark)
 
 
