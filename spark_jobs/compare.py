@@ -43,10 +43,11 @@ from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.transforms.measured_values import join_speeds
 from spark_jobs.transforms.simulations import (
+    MOMENT,
+    REPLAY,
     ComparisonContext,
     build_comparison,
-    select_moments,
-    select_replays,
+    select_rows,
 )
 
 if TYPE_CHECKING:
@@ -139,9 +140,11 @@ def _compare_days(
         rows = cached.cache(build_comparison(lag, join_speeds(members, speeds), context))
         replace = partial(lake.replace_days, cluster=context.cluster, days=days[:1])
         if context.scores_snapshots:
-            replace(COMPARISONS, select_moments(rows), sort_by=("group_id", "policy", "slot"))
+            replace(
+                COMPARISONS, select_rows(rows, MOMENT, COMPARISONS), sort_by=("group_id", "policy", "slot")
+            )
         # Last: a day that has them is done.
-        replace(table, select_replays(rows, table), sort_by=("group_id", "policy"))
+        replace(table, select_rows(rows, REPLAY, table), sort_by=("group_id", "policy"))
     return "compared"
 
 

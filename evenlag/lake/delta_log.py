@@ -75,8 +75,22 @@ def open_table(paths: LakePaths, table: Table, *, for_write: bool = False) -> It
     What the thread reads in the block is of the same version, so that a write is refused if another one came
     after what it depends on. In a block of :func:`one_look`, it may be the version of an earlier opening.
     """
-    with _opened(paths, table.name, for_write=for_write) as delta:
-        yield _log_that_came_late(paths, table) if delta is None and paths.is_local else delta
+    folder, in_use = paths.table(table), _IN_USE.get()
+    if folder in in_use and not for_write:
+        yield in_use[folder]
+        return
+    with lake_errors(paths, table.name, "its log"):
+        found = _newest(folder, _IDLE.pop(folder, None))
+    is_missing = found.delta is None and paths.is_local
+    delta = _log_that_came_late(paths, table) if is_missing else found.delta
+    token = _IN_USE.set({**in_use, folder: delta})
+    try:
+        yield delta
+    finally:
+        _IN_USE.reset(token)
+    # Not after an error: what it knows may be wrong, e.g. after a conflict.
+    if not paths.is_local:
+        _IDLE[folder] = found
 
 
 @contextmanager
@@ -104,24 +118,6 @@ def note_write(paths: LakePaths, table: Table, *, is_known: bool = False) -> Non
 def forget_tables() -> None:
     """Close the tables that this process keeps open."""
     _IDLE.clear()
-
-
-@contextmanager
-def _opened(paths: LakePaths, name: str, *, for_write: bool = False) -> Iterator[Any | None]:
-    folder, in_use = paths.folder(name), _IN_USE.get()
-    if folder in in_use and not for_write:
-        yield in_use[folder]
-        return
-    with lake_errors(paths, name, "its log"):
-        found = _newest(folder, _IDLE.pop(folder, None))
-    token = _IN_USE.set({**in_use, folder: found.delta})
-    try:
-        yield found.delta
-    finally:
-        _IN_USE.reset(token)
-    # Not after an error: what it knows may be wrong, e.g. after a conflict.
-    if not paths.is_local:
-        _IDLE[folder] = found
 
 
 def _newest(folder: str, idle: _Idle | None) -> _Idle:

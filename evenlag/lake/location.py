@@ -60,13 +60,9 @@ class LakePaths:
 
     def table(self, table: Table) -> str:
         """Return the folder of a table, in the form that both Spark and deltalake accept."""
-        return self.folder(table.name)
-
-    def folder(self, name: str) -> str:
-        """Return a folder under the root, in the form that both Spark and deltalake accept."""
         if self.is_local:
-            return str(self.local_root / name)
-        return f"{self.root.rstrip('/')}/{name}"
+            return str(self.local_root / table.name)
+        return f"{self.root.rstrip('/')}/{table.name}"
 
     def make_root(self) -> None:
         """Create the folder of a local lake: a mistake in its name shows before Spark starts."""

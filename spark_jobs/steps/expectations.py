@@ -40,16 +40,10 @@ class Verdict:
     failed: frozenset[str]
 
 
-def build_suite(name: str, entries: Iterable[Entry]) -> Any:
-    """Build a suite: each entry expects its column of observed values to compare to its limits."""
-    gx = import_great_expectations()
-    return gx.ExpectationSuite(name=name, expectations=[_expectation(entry) for entry in entries])
-
-
 def run_suite(
     name: str, entries: Sequence[Entry], frame: pd.DataFrame, *, key: str, consequence: str
 ) -> list[Verdict]:
-    """Evaluate a suite for all rows at once."""
+    """Evaluate for all rows at once that each entry's observed values compare to its limits."""
     gx = import_great_expectations()
     # The context lives as long as the validation: a long-lived one keeps what it has validated.
     context = gx.get_context(mode="ephemeral")
@@ -62,7 +56,7 @@ def run_suite(
     single = frame[key].iloc[0] if len(frame) == 1 else None
     is_listed: dict[str, Any] = {"result_format": "COMPLETE", "unexpected_index_column_names": [key]}
     result = batch.validate(
-        build_suite(name, entries),
+        gx.ExpectationSuite(name=name, expectations=[_expectation(entry) for entry in entries]),
         result_format=is_listed if single is None else {"result_format": "BOOLEAN_ONLY"},
     )
     found = {one.expectation_config.meta["name"]: one for one in result.results}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from numpy.typing import NDArray
 
 from evenlag.enums import Mode
+from evenlag.lake.tables.planning import PLANNED_LAG, PLANNED_MEMBERS
 from evenlag.planning.plan_batch import PLANNED, SHARED, PlanContext, assignment_rows, plan_batch, with_counts
 from spark_jobs.transforms.batch_packing import with_batches
 
@@ -23,38 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-LAG_COLUMNS: Final = (
-    "topic_id",
-    "topic",
-    "partition",
-    "owner_member_id",
-    "target_member_id",
-    "status",
-    "lag_records",
-    "lag_bound",
-    "arrival_rate_records_per_s",
-    "consume_rate_records_per_s",
-    "stalled",
-    "commit_problem",
-    "owner_problem",
-    "racks",
-    "cost",
-    "forecast_records_per_s",
-)
-MEMBER_COLUMNS: Final = (
-    "group_state",
-    "group_type",
-    "assignor",
-    "member_id",
-    "group_instance_id",
-    "rack_id",
-    "subscription",
-    "subscription_error",
-    "assignment_error",
-    "error",
-    "speed_records_per_s",
-    "speed_is_bound",
-)
+# With what was measured and forecast.
+LAG_COLUMNS: Final = (*PLANNED_LAG, "cost", "forecast_records_per_s")
+MEMBER_COLUMNS: Final = (*PLANNED_MEMBERS, "speed_records_per_s", "speed_is_bound")
 _OF_PLAN: Final = ("group_id", "plan_id", "mode")
 _COMMA: Final = ","
 # Kafka partitions per Arrow batch that returns to the JVM; a row is never split.
@@ -92,7 +64,7 @@ def build_plans(
 
 def _present(given: list[str], columns: tuple[str, ...]) -> list[str]:
     """The columns that rows have: what was measured and forecast may be missing."""
-    return [name for name in ("group_id", *columns) if name in given]
+    return [name for name in columns if name in given]
 
 
 def plan_in_driver(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:

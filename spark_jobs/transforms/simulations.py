@@ -21,31 +21,15 @@ if TYPE_CHECKING:
     from evenlag.policy.settings import Pauses, Policy
     from evenlag.simulation.simulate_group import ScoredSnapshots, SnapshotScores
 
-# Kinds of rows of one Arrow call: scored snapshots (none for a continuous period) and replays.
-MOMENT: Final = "moment"
-REPLAY: Final = "replay"
+
+def _row_of(table: Table) -> str:
+    return f"STRUCT<{', '.join(f'{column.name}: {column.type}' for column in table.columns)}>"
 
 
-# Columns of both tables with the same name: a number in one, an array over time in the other.
-_CLASHING: Final = frozenset(
-    column.name
-    for column in COMPARISONS.columns
-    if any(other.name == column.name and other.type != column.type for other in REPLAYS.columns)
-)
-
-
-def _compared_table() -> Table:
-    shared = {column.name: column for table in (COMPARISONS, REPLAYS) for column in table.columns}
-    renamed = [
-        Column(f"moment_{column.name}", column.type, column.doc)
-        for column in COMPARISONS.columns
-        if column.name in _CLASHING
-    ]
-    kind = Column("kind", "STRING", "moment or replay")
-    return Table("compared", "what comparing answers", ("kind",), (*shared.values(), *renamed, kind))
-
-
-COMPARED: Final = _compared_table()
+# A row of one Arrow call has one of the two: scored snapshots (none for a continuous period) and replays.
+MOMENT: Final = Column("moment", _row_of(COMPARISONS), "a row of comparisons")
+REPLAY: Final = Column("replay", _row_of(REPLAYS), "a row of replays")
+COMPARED: Final = Table("compared", "what comparing answers", (), (MOMENT, REPLAY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +71,11 @@ def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonCont
     )
 
 
-def select_moments(compared: DataFrame) -> DataFrame:
-    """Return the rows of ``comparisons`` from the result of :func:`build_comparison`."""
+def select_rows(compared: DataFrame, kind: Column, table: Table) -> DataFrame:
+    """Select the rows of a kind from the result of :func:`build_comparison`, for one of its tables."""
     from pyspark.sql import functions as sf
 
-    rows = compared.where(sf.col("kind") == MOMENT)
-    return conform(rows.withColumns({name: sf.col(f"moment_{name}") for name in _CLASHING}), COMPARISONS)
-
-
-def select_replays(compared: DataFrame, table: Table = REPLAYS) -> DataFrame:
-    """Select the rows of ``replays`` or of ``continuous_replays``."""
-    from pyspark.sql import functions as sf
-
-    return conform(compared.where(sf.col("kind") == REPLAY), table)
+    return conform(compared.where(sf.col(kind.name).isNotNull()).select(f"{kind.name}.*"), table)
 
 
 def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonContext) -> pa.Table:
@@ -112,7 +88,6 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
     from evenlag.simulation.history import build_history, read_snapshots
     from evenlag.simulation.simulate_group import score_group, simulate_group
 
-    schema = arrow_schema(COMPARED)
     group_id = (lag if lag.num_rows else members)["group_id"][0].as_py()
     at_s = np.array(context.at_us, dtype=np.float64) / 1e6
     seen, shown = read_snapshots(lag, members, context.snapshot_ids, at_s)
@@ -126,13 +101,27 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
     }
     known = known_speeds(members, history)
     replays = simulate_group(history, rule, context.compared, context.pauses, known)
-    parts = [pa.Table.from_pylist([shared | {"kind": REPLAY} | row for row in replays], schema=schema)]
+    rows = pa.Table.from_pylist([shared | row for row in replays], schema=arrow_schema(REPLAYS))
+    parts = [_as_compared(rows, REPLAY)]
     if context.scores_snapshots:
         parts += [
-            _moment_table(moments, shown[moments.places], shared, context)
+            _as_compared(_moment_table(moments, shown[moments.places], shared, context), MOMENT)
             for moments in score_group(history, rule, context.compared)
         ]
     return pa.concat_tables(parts)
+
+
+def _as_compared(rows: pa.Table, kind: Column) -> pa.Table:
+    import pyarrow as pa
+
+    from evenlag.lake.arrow_schema import arrow_schema
+
+    schema = arrow_schema(COMPARED)
+    columns = [
+        rows.to_struct_array() if field.name == kind.name else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def _moment_table(
@@ -143,7 +132,7 @@ def _moment_table(
 
     from evenlag.lake.arrow_schema import arrow_schema
 
-    schema = arrow_schema(COMPARED)
+    schema = arrow_schema(COMPARISONS)
     ids, slots = (pa.array(values).take(pa.array(places)) for values in (context.snapshot_ids, context.slots))
     columns: dict[str, Any] = {"snapshot_id": ids, "slot": slots}
     if moments.group_size is not None:
@@ -151,7 +140,6 @@ def _moment_table(
     if moments.scores is not None:
         columns |= _score_columns(moments.scores) | {"num_unknown_partitions": moments.unknown}
     columns |= shared | {
-        "kind": MOMENT,
         "policy": moments.contender.policy,
         "assignor": moments.contender.assignor,
         "settings": moments.contender.settings,
@@ -171,7 +159,7 @@ def _score_columns(scores: SnapshotScores) -> dict[str, Any]:
         "max_member_partitions": scores.max_count,
         "count_gap": scores.count_gap,
         "balance_score": scores.balance_score,
-        "moment_max_member_lag_records": np.rint(scores.max_lag).astype(np.int64),
+        "max_member_lag_records": np.rint(scores.max_lag).astype(np.int64),
         "mean_member_lag_records": scores.mean_lag,
         "lag_skew": scores.skew,
         "lower_bound_records": scores.bound,

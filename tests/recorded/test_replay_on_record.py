@@ -46,7 +46,7 @@ def simulated(group: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         rows.filter(pc.equal(rows["group_id"], group)) for rows in map(read_table, (LAG, MEMBERS))
     )
     rows = compare_one_group(lag, with_speeds(members, arrow_schema(SPEEDS).empty_table()), context)
-    found = rows.filter(pc.equal(rows["kind"], REPLAY)).to_pylist()
+    found = rows[REPLAY.name].drop_null().to_pylist()
     return {row["policy"]: row for row in found}
 
 

@@ -87,6 +87,12 @@ SNAPSHOT_COLUMNS: Final = (
     *PARTITION_COLUMNS,
     Column("snapshot_id", "STRING", "the attempt at a snapshot", nullable=False),
 )
+# Of every table with rows of groups, from one snapshot.
+GROUP_COLUMNS: Final = (
+    *SNAPSHOT_COLUMNS,
+    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
+    Column("group_id", "STRING", "group.id", nullable=False),
+)
 PLAN_COLUMNS: Final = (
     Column("plan_id", "STRING", "the plan", nullable=False),
     Column("group_id", "STRING", "group.id", nullable=False),

@@ -23,11 +23,6 @@ def month_of(day: date) -> date:
     return day.replace(day=1)
 
 
-def end_of_month(day: date) -> date:
-    """Return the last day of a day's month."""
-    return day.replace(day=monthrange(day.year, day.month)[1])
-
-
 def partition_of(table: Table, day: date) -> date:
     """Return the first day of the partition that holds a day's rows: the day, or the first of its month."""
     return month_of(day) if table.is_by_month else day
@@ -35,7 +30,9 @@ def partition_of(table: Table, day: date) -> date:
 
 def end_of_part(table: Table, start: date) -> date:
     """Return the last day of a partition."""
-    return end_of_month(start) if table.is_by_month else start
+    if not table.is_by_month:
+        return start
+    return start.replace(day=monthrange(start.year, start.month)[1])
 
 
 def with_month(data: pa.Table, table: Table) -> pa.Table:

@@ -5,6 +5,7 @@ from typing import Final
 from evenlag.lake.tables.contract import (
     CLIENT_COLUMNS,
     CLUSTER_AND_DAY,
+    GROUP_COLUMNS,
     PARTITION_COLUMNS,
     SNAPSHOT_COLUMNS,
     TOPIC_PARTITION_COLUMNS,
@@ -134,9 +135,7 @@ MEMBERS: Final = table(
 LAG: Final = table(
     "lag",
     "lag of a group on a partition, with its status",
-    *SNAPSHOT_COLUMNS,
-    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
-    Column("group_id", "STRING", "group.id", nullable=False),
+    *GROUP_COLUMNS,
     *TOPIC_PARTITION_COLUMNS,
     Column("owner_member_id", "STRING", "owner"),
     Column("status", "STRING", "OK, NO_COMMIT, DATA_LOSS, OUT_OF_RANGE, UNKNOWN, NOT_SUBSCRIBED, NO_MEMBERS"),
@@ -199,9 +198,7 @@ _PREDICTION: Final = (
 FORECASTS: Final = table(
     "forecasts",
     "a group's forecast of arrivals after a snapshot, and its errors so far, from which the next one follows",
-    *SNAPSHOT_COLUMNS,
-    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
-    Column("group_id", "STRING", "group.id", nullable=False),
+    *GROUP_COLUMNS,
     Column("read_at", "TIMESTAMP", "when the snapshot's ends were read", nullable=False),
     Column("horizon_s", "INT", "seconds of the forecast, in steps of equal length", nullable=False),
     Column(
@@ -257,9 +254,7 @@ _PARTITION_COST: Final = (
 SPEEDS: Final = table(
     "speeds",
     "speeds of a group's members and costs of its partitions' records, from which the next ones follow",
-    *SNAPSHOT_COLUMNS,
-    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
-    Column("group_id", "STRING", "group.id", nullable=False),
+    *GROUP_COLUMNS,
     Column("end_read_at", "TIMESTAMP", "as in `snapshots`", nullable=False),
     Column("read_at", "TIMESTAMP", "when the group's commits were read; null: they were not"),
     Column(

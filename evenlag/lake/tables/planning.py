@@ -6,6 +6,7 @@ from typing import Final
 
 from evenlag.lake.tables.contract import (
     CLUSTER_AND_DAY,
+    GROUP_COLUMNS,
     PLAN_COLUMNS,
     SNAPSHOT_COLUMNS,
     TOPIC_PARTITION_COLUMNS,
@@ -13,6 +14,16 @@ from evenlag.lake.tables.contract import (
     table,
 )
 
+# Columns of ``lag`` and ``members`` by which groups are planned and loads are built.
+PLANNED_LAG: Final = (
+    *("group_id", "topic_id", "topic", "partition", "owner_member_id", "target_member_id", "status"),
+    *("lag_records", "lag_bound", "arrival_rate_records_per_s", "consume_rate_records_per_s", "stalled"),
+    *("commit_problem", "owner_problem", "racks"),
+)
+PLANNED_MEMBERS: Final = (
+    *("group_id", "group_state", "group_type", "assignor", "member_id", "group_instance_id", "rack_id"),
+    *("subscription", "subscription_error", "assignment_error", "error"),
+)
 _METRICS_STRUCT: Final = (
     "STRUCT<max_member_lag_records: BIGINT, mean_member_lag_records: DOUBLE, lag_skew: DOUBLE, "
     "min_member_partitions: INT, max_member_partitions: INT, balance_score: BIGINT>"
@@ -113,9 +124,7 @@ PLAN_ASSIGNMENTS: Final = table(
 DECISIONS: Final = table(
     "decisions",
     "the result of planning a group of a snapshot; all of a snapshot are written at once",
-    *SNAPSHOT_COLUMNS,
-    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
-    Column("group_id", "STRING", "group.id", nullable=False),
+    *GROUP_COLUMNS,
     Column("policy_hash", "STRING", "SHA-256 of the policy text", nullable=False),
     Column("policy_mode", "STRING", "shadow, approve or auto", nullable=False),
     Column("mode", "STRING", "effective mode"),
@@ -274,9 +283,7 @@ PLAN_EVALUATIONS: Final = table(
 ADVICE: Final = table(
     "advice",
     "how many members a group needs so that records wait no longer than its target, after a snapshot",
-    *SNAPSHOT_COLUMNS,
-    Column("slot", "TIMESTAMP", "the snapshot's slot", nullable=False),
-    Column("group_id", "STRING", "group.id", nullable=False),
+    *GROUP_COLUMNS,
     Column("end_read_at", "TIMESTAMP", "as in `snapshots`", nullable=False),
     Column("num_members", "INT", "members that there are", nullable=False),
     Column("members_needed", "INT", "members that are advised; null: no speed or no lag is known"),

@@ -131,7 +131,7 @@ def test_a_partition_of_mixed_batches_is_one_bundle() -> None:
     # Without speeds and forecasts, as the rows of a lake whose snapshot has none.
     of_members = [name for name in MEMBER_COLUMNS if name in shown.column_names]
     of_lag = [name for name in LAG_COLUMNS if name in lag.column_names]
-    names = ["is_member", "group_id", *of_lag, *of_members]
+    names = list(dict.fromkeys(["is_member", *of_lag, *of_members]))
 
     def as_rows(rows: pa.Table, *, is_member: bool, known: Sequence[str]) -> pa.Table:
         kinds = {
