@@ -14,6 +14,10 @@ class UnknownAssignorError(AssignorError, LookupError):
     """Raised when no assignor has the name asked for; the message names the nearest."""
 
 
+class ForeignAssignorError(AssignorError):
+    """Raised when an assignor of another package cannot be loaded or fails; the message names the package."""
+
+
 class ProblemError(AssignorError, ValueError):
     """Raised when a group cannot be built from what was given; the message says what is wrong, and where."""
 

@@ -11,12 +11,13 @@ from typing import Any, Final
 from assignor_core.assignors.base import COOPERATIVE, EAGER, Assignor, Parameter
 from assignor_core.assignors.constrained import ConstrainedCooperativeStickyAssignor
 from assignor_core.assignors.fair import FairAssignor, FairestStickyAssignor
+from assignor_core.assignors.installed import declared_assignors, load_assignor
 from assignor_core.assignors.lag_aware import LagAwareAssignor
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.assignors.range import RangeAssignor
 from assignor_core.assignors.round_robin import RoundRobinAssignor
 from assignor_core.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
-from assignor_core.errors import UnknownAssignorError
+from assignor_core.errors import ForeignAssignorError, UnknownAssignorError
 
 __all__ = [
     "COOPERATIVE",
@@ -25,6 +26,7 @@ __all__ = [
     "Parameter",
     "assignor_classes",
     "assignor_names",
+    "check_assignor",
     "find_assignor",
     "get_assignor",
 ]
@@ -56,8 +58,28 @@ def assignor_classes() -> tuple[type[Assignor], ...]:
 
 
 def assignor_names() -> tuple[str, ...]:
-    """Return the names of all assignors, sorted."""
+    """Return the names of all assignors of this package, sorted."""
     return tuple(sorted(_BY_NAME))
+
+
+def check_assignor(name: str) -> None:
+    """Do nothing if there is an assignor of that name, here or in an installed package.
+
+    An assignor of another package is not loaded. These names are its own: it cannot replace one of these.
+
+    Raises
+    ------
+    UnknownAssignorError
+        If there is none; the message suggests the nearest name, and lists all.
+    """
+    if name in _BY_NAME or name in declared_assignors():
+        return
+    known = sorted({*_BY_NAME, *declared_assignors()})
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UnknownAssignorError(
+        f"no assignor {name!r}; {hint}there are: {', '.join(known)}; no installed package declares it"
+    )
 
 
 def find_assignor(name: str) -> type[Assignor]:
@@ -66,23 +88,22 @@ def find_assignor(name: str) -> type[Assignor]:
     Parameters
     ----------
     name
-        One of `assignor_names`.
+        One of `assignor_names`, or of an installed package.
 
     Raises
     ------
-    UnknownAssignorError
-        If there is none; the message suggests the nearest name, and lists all.
+    UnknownAssignorError, ForeignAssignorError
+        If there is none, or if it is of another package and cannot be loaded.
 
     Examples
     --------
     >>> [parameter.name for parameter in find_assignor("lag-aware-sticky").parameters]
     ['max_moves', 'count_slack', 'min_gain', 'rack_tolerance', 'effort']
     """
-    found = _BY_NAME.get(name)
-    if found is None:
-        near = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UnknownAssignorError(f"no assignor {name!r}; {hint}there are: {', '.join(assignor_names())}")
+    check_assignor(name)
+    found = _BY_NAME.get(name) or load_assignor(name)
+    if isinstance(found, str):
+        raise ForeignAssignorError(found)
     return found
 
 
@@ -92,15 +113,15 @@ def get_assignor(name: str, **parameters: Any) -> Assignor:
     Parameters
     ----------
     name
-        One of `assignor_names`.
+        One of `assignor_names`, or of an installed package.
     parameters
         Values of its parameters, for example ``count_slack`` for the sticky family; others keep their
         defaults.
 
     Raises
     ------
-    UnknownAssignorError
-        If there is none; the message suggests the nearest name, and lists all.
+    UnknownAssignorError, ForeignAssignorError
+        If there is none, or if it is of another package and cannot be loaded.
     ProblemError
         If a value is out of its range.
     TypeError

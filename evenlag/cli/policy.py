@@ -32,7 +32,12 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Validate a policy file and show its content, without connecting to anything."""
-    from evenlag.policy.loader import find_policy_path, load_policy, rules_that_never_apply
+    from evenlag.policy.loader import (
+        find_policy_path,
+        foreign_assignor_faults,
+        load_policy,
+        rules_that_never_apply,
+    )
 
     loaded = load_policy(path)
     policy = loaded.policy
@@ -40,6 +45,7 @@ def check(
         for _, read in policy.secrets().values():
             read()
     warnings = [f"{unused.message}: {unused.remedy}" for unused in rules_that_never_apply(loaded)]
+    warnings += foreign_assignor_faults(policy)
     if as_json:
         shown = {"policy_hash": loaded.policy_hash, "policy": policy.model_dump(mode="json")}
         print_json(shown | {"warnings": warnings})

@@ -15,6 +15,7 @@ def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) ->
         Check("policy", "valid", lambda: ok(f"{origin}; clusters: {', '.join(policy.clusters)}")),
         Check("policy", "secrets", lambda: check_secrets(policy, clusters)),
         Check("policy", "rules", lambda: check_rules(loaded)),
+        Check("policy", "assignors", lambda: check_assignors(policy)),
     ]
 
 
@@ -51,3 +52,14 @@ def check_rules(loaded: LoadedPolicy) -> list[Finding]:
     for each in rules_that_never_apply(loaded):
         found += warning(each.message, each.remedy)
     return found or ok(f"{len(loaded.policy.groups)} rules, each of which can apply")
+
+
+def check_assignors(policy: Policy) -> list[Finding]:
+    """Check that the assignors of other packages load here, and that none has a name of ours."""
+    from assignor_core.assignors.installed import declared_assignors
+    from evenlag.policy.loader import foreign_assignor_faults
+
+    found: list[Finding] = []
+    for fault in foreign_assignor_faults(policy):
+        found += warning(fault, "correct or reinstall the package here, and where Spark's executors run")
+    return found or ok(f"{len(declared_assignors())} assignors of other packages")

@@ -355,9 +355,9 @@ def assign_rows(
     if "rack_tolerance" not in declared:
         # The others would move partitions for their racks alone.
         group = replace(group, member_rack=None, row_racks=None)
-    known = settings.values() | {"count_slack": settings.slack}
+    known = settings.values() | {"count_slack": settings.slack} | dict(parameters or {})
     values = {name: known[name] for name in declared if name in known}
-    assignor = get_assignor(settings.assignor, **values, **(parameters or {}))
+    assignor = get_assignor(settings.assignor, **values)
     return assignor.target(group, load=load, capacity=capacity, pinned=keep)
 
 

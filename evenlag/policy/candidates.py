@@ -43,6 +43,11 @@ class Candidate:
         """Whether it plans at every snapshot, and not only when the group rebalances anyway."""
         return _declared(self.assignor).uses_lag
 
+    @property
+    def protocol(self) -> str:
+        """The rebalance protocol that its groups use."""
+        return _declared(self.assignor).protocols[0]
+
     def settings_for(self, rule: GroupSettings) -> CandidateSettings:
         """Return the settings in effect for a group."""
         changed = dict(self.changes)
@@ -99,13 +104,13 @@ def parse_candidate(text: str) -> Candidate:
     >>> parse_candidate("lag-aware-sticky: min_gain=0.10, count_slack=2").name
     'lag-aware-sticky:count_slack=2,min_gain=0.1'
     """
-    from assignor_core.errors import UnknownAssignorError
+    from assignor_core.errors import AssignorError
 
     assignor, _, rest = text.strip().partition(":")
     assignor = assignor.strip()
     try:
         parsers = _parsers(_declared(assignor))
-    except UnknownAssignorError as error:
+    except AssignorError as error:
         raise PolicyError(str(error)) from error
     changes: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in rest.split(","))):

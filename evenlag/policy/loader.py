@@ -503,3 +503,25 @@ def _covers(first: GroupRule, second: GroupRule, names: set[str]) -> bool:
     if not set(second.clusters or names) <= set(first.clusters or names):
         return False
     return covers_pattern(first.match, second.match)
+
+
+def foreign_assignor_faults(policy: Policy) -> list[str]:
+    """Return what is wrong with the assignors of other packages that it names, and who declares ours."""
+    from assignor_core.assignors import assignor_names, find_assignor
+    from assignor_core.assignors.installed import declared_assignors, described
+    from assignor_core.errors import AssignorError
+
+    own = set(assignor_names())
+    found = [
+        f"{described(name)} is not used: the name is evenlag's own"
+        for name in sorted(own & declared_assignors().keys())
+    ]
+    named = {rule.assignor for rule in policy.groups}
+    if policy.comparison is not None:
+        named |= {text.partition(":")[0].strip() for text in policy.comparison.policies}
+    for name in sorted(named - own):
+        try:
+            find_assignor(name)
+        except AssignorError as error:
+            found.append(str(error))
+    return found

@@ -71,21 +71,27 @@ ResetSetting = Annotated[
 
 
 def known_assignor(name: str) -> str:
-    """Check that an assignor exists."""
-    from assignor_core.assignors import find_assignor
+    """Check that an assignor exists; one of another package is not loaded."""
+    from assignor_core.assignors import check_assignor
     from assignor_core.errors import UnknownAssignorError
 
     try:
-        return find_assignor(name).name
+        check_assignor(name)
     except UnknownAssignorError as error:
         raise ValueError(str(error)) from error
+    return name
 
 
 def uses_load(assignor: str) -> bool:
     """Return whether an assignor balances a load that the policy chooses."""
     from assignor_core.assignors import find_assignor
+    from assignor_core.errors import ForeignAssignorError
 
-    return find_assignor(assignor).uses_load
+    try:
+        return find_assignor(assignor).uses_load
+    except ForeignAssignorError:
+        # The policy stands: only the assignor's own groups are not planned.
+        return True
 
 
 def cron_expression(value: str) -> str:

@@ -24,12 +24,16 @@ from evenlag.policy.setting_types import ACCOUNT_PREFIX, Schedule, SettingsModel
 
 
 def _known_comparison(name: str) -> str:
+    from assignor_core.errors import ForeignAssignorError
     from evenlag.errors import PolicyError
     from evenlag.policy.candidates import parse_candidate
 
     try:
         return parse_candidate(name).name
     except PolicyError as error:
+        if isinstance(error.__cause__, ForeignAssignorError):
+            # Only the comparison fails.
+            return name
         raise ValueError(str(error)) from error
 
 

@@ -11,11 +11,26 @@ from evenlag.formatting import answered_by, moment
 from evenlag.lake.snapshot_ids import slot_day
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 
 # Large, or evenlag's own: what a plan is sealed with says nothing to a reader.
 _NOT_SHOWN: Final = frozenset({"payload", "settings", "policy_hash", "assignments_hash", "seal"})
+# Columns of `plan_rows` besides those of ``plans``, with the types of the contracts.
+ADDED_COLUMNS: Final = {
+    "status": "STRING",
+    "reason": "STRING",
+    "answer_by": "TIMESTAMP",
+    "max_member_lag_before_records": "BIGINT",
+    "max_member_lag_predicted_records": "BIGINT",
+    "max_member_lag_actual_records": "BIGINT",
+    "num_partitions_actual": "INT",
+    "num_unknown_partitions_actual": "INT",
+    "adherence": "DOUBLE",
+    "decided_by": "STRING",
+}
 _SAME_START: Final = timedelta(days=31)
 # No text with a given start sorts after the start and this sign.
 _LAST_SIGN: Final = "\U0010ffff"
@@ -94,6 +109,18 @@ def plan_rows(
         for plan in plans
     ]
     return sorted(rows, key=lambda row: (-row["slot"].timestamp(), row["group_id"]))
+
+
+def plans_as_arrow(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows of :func:`plan_rows` as a table."""
+    import pyarrow as pa
+
+    from evenlag.lake.arrow_schema import arrow_schema, arrow_type
+    from evenlag.lake.tables import PLANS
+
+    own = [field for field in arrow_schema(PLANS) if field.name not in _NOT_SHOWN]
+    added = [(name, arrow_type(kind)) for name, kind in ADDED_COLUMNS.items()]
+    return pa.Table.from_pylist(list(rows), schema=pa.schema([*own, *added]))
 
 
 def groups_without_plan(

@@ -203,7 +203,7 @@ class CandidateScenario:
     def __post_init__(self) -> None:
         self.owner = self.history.owner[0]
         self.name = self.policy.name
-        self.protocol = protocol_of(self.policy.assignor)
+        self.protocol = self.policy.protocol
         self._planner = Planner(self.policy, self.settings)
 
     def step(self, place: int, backlog: Floats) -> Floats:
