@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -12,6 +13,7 @@ import typer
 from evenlag.bundle import bundle_root
 from evenlag.cli import option_types
 from evenlag.cli.option_types import option
+from evenlag.enums import GroupType
 from evenlag.errors import JobError
 
 _NEEDED: Final = {
@@ -22,6 +24,13 @@ _NEEDED: Final = {
     "kafka": "cli",
     "matplotlib": "cli",
 }
+
+
+class DemoProtocol(StrEnum):
+    """The group protocol of the demo's consumers."""
+
+    CLASSIC = GroupType.CLASSIC
+    CONSUMER = GroupType.CONSUMER
 
 
 def demo(
@@ -37,13 +46,13 @@ def demo(
     ] = Path(".demo"),
     keep_going: Annotated[bool, typer.Option("--keep", help="Keep everything running until Ctrl-C.")] = False,
     protocol: Annotated[
-        Literal["classic", "consumer"],
+        DemoProtocol,
         typer.Option(
             "--protocol",
             help="classic (evenlag's clients) or consumer (KIP-848: confluent-kafka, assigned by a broker "
             "with evenlag's plug-in; needs a JDK).",
         ),
-    ] = "classic",
+    ] = DemoProtocol.CLASSIC,
     client: Annotated[
         Literal["python", "java"],
         typer.Option(
@@ -56,10 +65,10 @@ def demo(
 
     Needs a JDK 17 or newer and takes a few minutes. Fails if the lag does not fall or a record is lost.
     """
-    if protocol == "consumer" and client == "java":
+    if protocol is DemoProtocol.CONSUMER and client == "java":
         problem = "is for the classic protocol: leave --protocol consumer out"
         raise typer.BadParameter(problem, param_hint="--client java")
-    needed = _NEEDED | ({"confluent_kafka": "kip848"} if protocol == "consumer" else {})
+    needed = _NEEDED | ({"confluent_kafka": "kip848"} if protocol is DemoProtocol.CONSUMER else {})
     missing = sorted({extra for module, extra in needed.items() if find_spec(module) is None})
     if missing:
         raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")
