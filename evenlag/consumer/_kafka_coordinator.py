@@ -19,12 +19,14 @@ from kafka.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
     KafkaError,
+    OffsetMetadataTooLargeError,
     RebalanceInProgressError,
     RetriableError,
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.util import Timer
 
+from assignor_core.busy_time import read_busy_time
 from evenlag.consumer._current_join import CurrentJoin
 from evenlag.consumer._wire_format import make_subscription
 from evenlag.consumer.events import named_logger
@@ -48,6 +50,7 @@ class Membership:
         not own them.
     settle_s: Returns how many seconds to wait after an assignment before a follow-up rebalance.
     on_join: Called when a join is about to be sent.
+    commit_text: Returns the metadata of commits that have none of their own.
     mode: Of the next prepare: the highest protocol of the assignor that the group selected last; EAGER
         before the first join and after a loss (KIP-726).
     assigned_generation: The generation of the last accepted assignment, by any assignor; a join in progress
@@ -63,6 +66,7 @@ class Membership:
         on_commit_refused: Callable[[list[tuple[str, int]]], None] = lambda _: None,
         settle_s: Callable[[], float] = lambda: 0.0,
         on_join: Callable[[], None] = lambda: None,
+        commit_text: Callable[[], str] = str,
     ) -> None:
         self._coordinator = consumer._coordinator  # noqa: SLF001  # the purpose of this module
         self._subscription = consumer._subscription  # noqa: SLF001
@@ -72,6 +76,7 @@ class Membership:
         self._on_commit_refused = on_commit_refused
         self._settle_s = settle_s
         self._on_join = on_join
+        self._commit_text = commit_text
         self._cluster = consumer._cluster  # noqa: SLF001  # as above
         self._longest_patience_s: float = _HEARTBEATS * consumer.config["heartbeat_interval_ms"] / 1000
         self._request_timeout_ms = consumer.config["request_timeout_ms"]
@@ -324,9 +329,18 @@ class Membership:
                     f"this member holds none of the partitions that it was to commit: {_names(refused)}"
                 )
         try:
-            return await original(_Offsets(offsets, self._coordinator._generation))  # noqa: SLF001
+            return await self._commit_with_text(original, offsets)
         except RebalanceInProgressError as error:
             raise _CommitRefusedError(*error.args) from error
+
+    async def _commit_with_text(self, original: Callable[..., Any], offsets: Mapping[Any, Any]) -> Any:
+        """Commit; from the first time that the broker refuses the text, without it."""
+        generation = self._coordinator._generation  # noqa: SLF001
+        try:
+            return await original(_Offsets(_with_text(offsets, self._commit_text()), generation))
+        except OffsetMetadataTooLargeError:
+            self._commit_text = str
+            return await original(_Offsets(_with_text(offsets, ""), generation))
 
     def _handle_commit_response(
         self, original: Callable[..., Any], offsets: Any, send_time: float, response: Any
@@ -509,6 +523,19 @@ class _Offsets(dict[Any, Any]):
     def __init__(self, offsets: Mapping[Any, Any], generation: Any) -> None:
         super().__init__(offsets)
         self.generation = generation
+
+
+def _with_text(offsets: Mapping[Any, Any], text: str) -> dict[Any, Any]:
+    """Return offsets with a text as their metadata, but where the application has its own.
+
+    A position that no record has changed has the metadata of the commit that it was fetched with.
+    """
+    return {
+        tp: offset._replace(metadata=text)
+        if not offset.metadata or read_busy_time(offset.metadata)
+        else offset
+        for tp, offset in offsets.items()
+    }
 
 
 def _raise_from(failed: Exception | None) -> None:

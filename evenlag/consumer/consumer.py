@@ -12,6 +12,7 @@ from kafka import KafkaConsumer
 from evenlag.consumer._kafka_consumer import ConsumerPort, add_metric, ignore_slow_steps
 from evenlag.consumer._kafka_coordinator import Membership
 from evenlag.consumer.assignor import HintAssignor
+from evenlag.consumer.busy_clock import BusyClock
 from evenlag.consumer.cache import HintCache
 from evenlag.consumer.events import IGNORED, HintEvent, Reason
 from evenlag.consumer.processed_offsets import ProcessedOffsets
@@ -44,6 +45,10 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         A rebalance listener for `topics`.
     on_hint_event
         Called with every `HintEvent`; it must return at once.
+    report_busy_time
+        Whether commits without metadata of their own report how long the application has processed records
+        (`assignor_core.busy_time`). Turn it off if records are processed by other threads than the one that
+        polls.
     partition_assignment_strategy
         Further assignors, for a rolling change from or to them; evenlag's comes first.
     **configs
@@ -69,6 +74,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         required_signing: bool = False,
         listener: Any = None,
         on_hint_event: Callable[[HintEvent], None] | None = None,
+        report_busy_time: bool = True,
         partition_assignment_strategy: Sequence[Any] = (),
         **configs: Any,
     ) -> None:
@@ -79,6 +85,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         )
         self.hint_assignor = HintAssignor(self.hint_cache, client_rack=configs.get("client_rack"))
         self.hint_topic = hint_topic
+        self._busy_clock = BusyClock()
         super().__init__(
             group_id=group_id,
             partition_assignment_strategy=[self.hint_assignor, *partition_assignment_strategy],
@@ -90,6 +97,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
             on_commit_refused=self._note_refused_commit,
             settle_s=self._settle_s,
             on_join=self._note_join,
+            commit_text=self._busy_text if report_busy_time else str,
         )
         self._port = ConsumerPort(self, membership)
         self.hint_assignor.attach(self._port)
@@ -98,7 +106,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         self.hint_watcher = HintWatcher(
             self.hint_cache, self.config, topic=hint_topic, on_tick=self._maybe_ask
         )
-        _register_metrics(self, self.hint_cache, self.hint_watcher)
+        _register_metrics(self, self.hint_cache, self.hint_watcher, self._busy_clock)
         if topics:
             self.subscribe(topics=topics, listener=listener)
         self.hint_watcher.start()
@@ -123,6 +131,27 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
             listener.attach(self)
         super().subscribe(topics=topics, pattern=pattern, listener=listener)
 
+    def poll(
+        self, timeout_ms: int = 0, max_records: int | None = None, update_offsets: bool = True
+    ) -> dict[Any, list[Any]]:
+        """Poll as `KafkaConsumer` does; the time until the next call counts as busy if there are records.
+
+        Parameters
+        ----------
+        timeout_ms, max_records, update_offsets
+            As for `KafkaConsumer`, whose iterator calls this method, too.
+
+        Returns
+        -------
+        dict of TopicPartition to list of ConsumerRecord
+            The records.
+        """
+        self._busy_clock.stop()
+        records: dict[Any, list[Any]] = super().poll(timeout_ms, max_records, update_offsets)
+        if records:
+            self._busy_clock.start()
+        return records
+
     def close(self, autocommit: bool = True, timeout_ms: int | None = None) -> None:
         """Stop the watcher and close the consumer.
 
@@ -142,6 +171,9 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         num_members = 0 if hint is None else len(hint.payload.assignment)
         longest = self._port.heartbeat_interval_s / 2
         return min(max(_SYNC_S_AT_LEAST, _SYNC_S_PER_MEMBER * num_members), longest)
+
+    def _busy_text(self) -> str:
+        return self._busy_clock.read().text
 
     def _note_refused_commit(self, partitions: list[tuple[str, int]]) -> None:
         names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
@@ -185,7 +217,7 @@ def _strip_flags(pattern: str) -> str:
     return re.sub(r"^\(\?[aiLmsux]+\)", "", pattern)
 
 
-def _register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher) -> None:
+def _register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher, clock: BusyClock) -> None:
     """Add the hint metrics to a consumer's; does nothing if its metrics are disabled.
 
     ``hint-<reason>-total`` counts each `Reason` (lower case, with hyphens): ``hint-followed-total``, or
@@ -193,6 +225,7 @@ def _register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher) -> 
     for which a hint was not followed. ``hint-cache-age-seconds`` is the time since the watcher last verified
     that it has read all hints (-1: never). ``hint-sequence`` is the sequence of the current hint (-1: none).
     ``hint-loads-age-seconds`` is the time since the current loads were measured (-1: none).
+    ``hint-busy-seconds-total`` is how long the application has processed records.
     """
 
     def count_of(*reasons: Reason) -> float:
@@ -223,6 +256,7 @@ def _register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher) -> 
         ("cache-age-seconds", "Time since the hint topic was last known to be read to its end", cache_age_s),
         ("sequence", "The sequence of the hint that counts", sequence),
         ("loads-age-seconds", "Time since the current loads were measured", loads_age_s),
+        ("busy-seconds-total", "Time in which records were processed", lambda: clock.read().busy_ms / 1000),
     ]
     for name, description, measure in gauges:
         add_metric(consumer, METRICS_GROUP, f"hint-{name}", description, measure)

@@ -67,6 +67,7 @@ PARAMETERS: Final[dict[str, dict[str, int]]] = {
     },
     "kafka.net.manager:KafkaConnectionManager": {"wait_for": 2},
     "kafka.consumer.fetcher:Fetcher": {"close": 0, "in_flight_fetches": 0},
+    "kafka.consumer.group:KafkaConsumer": {"poll": 3},
 }
 """Methods that are called or replaced, with the number of their parameters besides ``self``."""
 

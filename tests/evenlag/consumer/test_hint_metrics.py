@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from evenlag.consumer import HintCache, Reason
+from evenlag.consumer.busy_clock import BusyClock
 from evenlag.consumer.consumer import METRICS_GROUP, _register_metrics
 from evenlag.consumer.watcher import HintWatcher
 from tests.evenlag.consumer.test_record_marks import loads
@@ -19,7 +20,7 @@ def test_what_was_noted_shows_among_the_consumers_metrics(
 ) -> None:
     consumer, cache = offline_consumer(), HintCache("g")
     watcher = HintWatcher(cache, {})
-    _register_metrics(consumer, cache, watcher)
+    _register_metrics(consumer, cache, watcher, BusyClock())
     cache.note(Reason.FOLLOWED, "plan")
     cache.note(Reason.ASKED, "plan")
     cache.note(Reason.FINGERPRINT, "plan")
@@ -32,6 +33,7 @@ def test_what_was_noted_shows_among_the_consumers_metrics(
     assert shown["hint-cache-age-seconds"] == -1
     assert shown["hint-sequence"] == -1
     assert shown["hint-loads-age-seconds"] == -1
+    assert shown["hint-busy-seconds-total"] == 0
     cache.apply_loads(loads(time.time_ns() // 1_000_000 - 5_000))
     assert 5 <= consumer.metrics()[METRICS_GROUP]["hint-loads-age-seconds"] < 60
     watcher._group.has_read = True
@@ -41,5 +43,5 @@ def test_what_was_noted_shows_among_the_consumers_metrics(
 
 def test_a_consumer_without_metrics_works_without(offline_consumer: Callable[..., Any]) -> None:
     consumer, cache = offline_consumer(metrics_enabled=False), HintCache("g")
-    _register_metrics(consumer, cache, HintWatcher(cache, {}))
+    _register_metrics(consumer, cache, HintWatcher(cache, {}), BusyClock())
     assert consumer.metrics() is None

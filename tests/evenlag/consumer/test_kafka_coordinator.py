@@ -11,7 +11,12 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.coordinator.base import Generation
-from kafka.errors import FencedInstanceIdError, KafkaConnectionError, KafkaError
+from kafka.errors import (
+    FencedInstanceIdError,
+    KafkaConnectionError,
+    KafkaError,
+    OffsetMetadataTooLargeError,
+)
 from kafka.protocol.consumer import HeartbeatResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.structs import OffsetAndMetadata
@@ -206,6 +211,37 @@ def test_offsets_are_kept_back_from_the_moment_that_partitions_may_be_anothers(
     member.complete("range", P2)
     commit(P1, P2)
     assert sent[2:] == [{P2}]
+
+
+def test_a_report_replaces_no_metadata_of_the_application_and_gives_way_to_small_limits(
+    make_member: Callable[..., Member],
+) -> None:
+    """A position that was fetched with an earlier report has the present one; what is large is left out."""
+    member = make_member()
+    member.join("evenlag", P0, P1, P2)
+    membership, limit = member.membership, 100
+    sent: list[list[str]] = []
+
+    async def send(offsets: Any) -> None:
+        sent.append([offset.metadata for offset in offsets.values()])
+        if any(len(text) > limit for text in sent[-1]):
+            raise OffsetMetadataTooLargeError
+
+    def commit(own: str) -> None:
+        texts = zip((P0, P1, P2), ("", own, "evenlag:busy_ms=1 since_ms=2"), strict=True)
+        offsets = {tp: OffsetAndMetadata(1, text, -1) for tp, text in texts}
+        member.consumer._net.run(membership._send_commit, send, offsets)
+
+    commit("own")
+    membership._commit_text = lambda: "evenlag:busy_ms=3 since_ms=2"
+    commit("own")
+    limit = 20
+    commit("own")
+    commit("own")
+    with pytest.raises(OffsetMetadataTooLargeError):
+        commit("more than twenty letters")
+    now, without = ["evenlag:busy_ms=3 since_ms=2", "own", "evenlag:busy_ms=3 since_ms=2"], ["", "own", ""]
+    assert sent[:5] == [without, now, now, without, without]
 
 
 def test_a_fenced_heartbeat_ends_the_next_poll(make_member: Callable[..., Member]) -> None:
