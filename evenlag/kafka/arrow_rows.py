@@ -110,6 +110,8 @@ def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -
             "leader_epoch": commits.leader_epoch,
             "read_at": _times(commits.read_at_us),
             "reported_lag_records": _offsets(commits.reported_lag),
+            "busy_ms": _offsets(commits.busy_ms),
+            "busy_since": _offsets(commits.busy_since_ms).cast(pa.timestamp("ms", tz="UTC")),
         },
     )
     names = sorted(commits.failed)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from assignor_core.busy_time import BusyTime, read_busy_time
 from assignor_core.members import is_temporary_member
 from evenlag.enums import REBALANCING_STATES, GroupType
 from evenlag.kafka.broker_requests import in_one_line
@@ -117,13 +118,17 @@ def described_group(row: Any, group_type: str, topics: Topics) -> _Fields:
 
 @dataclass(frozen=True, slots=True)
 class TopicCommits:
-    """Committed offsets of a group on a topic, or start offsets of share partitions with the reported lag."""
+    """Committed offsets of a group on a topic, or start offsets of share partitions with the reported lag.
+
+    busy: Busy times that commits report, by index of the partition.
+    """
 
     topic: str
     partitions: Sequence[int]
     offsets: Sequence[int]
     leader_epochs: Sequence[int]
     reported_lags: Sequence[int]
+    busy: Mapping[int, BusyTime]
 
 
 def read_group_offsets(row: Any, *, is_share: bool) -> tuple[list[TopicCommits], str | None, int]:
@@ -458,4 +463,11 @@ def _topic_commits(
         [getattr(part, offset) for part in parts],
         [getattr(part, epoch) for part in parts],
         [-1 if reported_lag is None else getattr(part, reported_lag) for part in parts],
+        _busy_times(parts),
     )
+
+
+def _busy_times(parts: Sequence[Any]) -> dict[int, BusyTime]:
+    texts = (getattr(part, "metadata", None) for part in parts)
+    found = ((place, read_busy_time(text)) for place, text in enumerate(texts) if text)
+    return {place: busy for place, busy in found if busy is not None}

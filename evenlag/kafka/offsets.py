@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from assignor_core.busy_time import BusyTime
 from assignor_core.record import topic_id_text
 from evenlag.enums import reset_age_ms
 from evenlag.kafka.broker_requests import Answer, BrokerCalls, Call
@@ -283,6 +284,7 @@ class Commits:
 
     group, topic: Indices into the names.
     reported_lag: Lag that the broker reports for a share group (KIP-1226); -1: not reported.
+    busy_ms, busy_since_ms: What a commit reports (:class:`assignor_core.busy_time.BusyTime`); -1: nothing.
     failed: By group id, why its commits could not be read.
     """
 
@@ -295,6 +297,8 @@ class Commits:
     leader_epoch: Int32s
     read_at_us: Int64s
     reported_lag: Int64s
+    busy_ms: Int64s
+    busy_since_ms: Int64s
     failed: dict[str, str]
 
 
@@ -311,6 +315,7 @@ class _Columns:
         self._offset: list[int] = []
         self._epoch: list[int] = []
         self._lag: list[int] = []
+        self._busy: dict[int, BusyTime] = {}
 
     def add(self, group_id: str, topics: Sequence[TopicCommits], read_at_us: int) -> None:
         group = self._groups.setdefault(group_id, len(self._groups))
@@ -320,6 +325,8 @@ class _Columns:
                 continue
             self._heads.append((group, number, read_at_us))
             self._sizes.append(len(topic.partitions))
+            first = len(self._partition)
+            self._busy |= {first + place: busy for place, busy in topic.busy.items()}
             self._partition += topic.partitions
             self._offset += topic.offsets
             self._epoch += topic.leader_epochs
@@ -330,6 +337,9 @@ class _Columns:
         offset = np.array(self._offset, dtype=np.int64)
         # A negative offset means no commit.
         kept = np.flatnonzero(offset >= 0)
+        busy = np.full((len(offset), 2), -1, dtype=np.int64)
+        if self._busy:
+            busy[list(self._busy)] = list(self._busy.values())
         return Commits(
             groups=tuple(self._groups),
             topics=self._names,
@@ -340,6 +350,8 @@ class _Columns:
             leader_epoch=np.array(self._epoch, dtype=np.int32)[kept],
             read_at_us=heads[kept, 2],
             reported_lag=np.array(self._lag, dtype=np.int64)[kept],
+            busy_ms=busy[kept, 0],
+            busy_since_ms=busy[kept, 1],
             failed=failed,
         )
 

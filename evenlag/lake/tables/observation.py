@@ -90,6 +90,12 @@ COMMITS: Final = table(
         "BIGINT",
         "lag of a share group by the broker (from 4.2); its `committed_offset` is the start offset",
     ),
+    Column(
+        "busy_ms",
+        "BIGINT",
+        "how long the committing member has processed records since `busy_since`; null: not reported",
+    ),
+    Column("busy_since", "TIMESTAMP", "when it began to count"),
     key=("snapshot_id", "group_id", "topic_id", "topic", "partition"),
     partition_by=CLUSTER_AND_DAY,
 )
@@ -262,8 +268,8 @@ SPEEDS: Final = table(
         f"ARRAY<STRUCT<{_MEMBER_SPEED}>>",
         "members, those that are away with a null `member_id`. `group_instance_id` or `client_id` say which "
         "one it is; both null: one speed of all others. `speed_records_per_s`: of records of cost 1, at "
-        "least that where `is_bound`; `confidence`: from 0 to 1; `busy_s`: seconds with a backlog, old ones "
-        "count less",
+        "least that where `is_bound`; `confidence`: from 0 to 1; `busy_s`: seconds reported or with "
+        "a backlog, old ones count less",
     ),
     Column(
         "partitions",

@@ -651,7 +651,7 @@ def mutate_offsets(draw: random.Random) -> None:
                 partition_index=number,
                 committed_offset=5,
                 committed_leader_epoch=0,
-                metadata="m",
+                metadata="evenlag:busy_ms=5 since_ms=6",
                 error_code=0,
             )
             for number in range(3)
@@ -675,6 +675,8 @@ def mutate_offsets(draw: random.Random) -> None:
                 len(each.reported_lags),
             }
             assert len(sizes) == 1
+            assert all(place in range(len(each.partitions)) for place in each.busy)
+            assert all(0 <= number < 10**13 for busy in each.busy.values() for number in busy)
 
 
 def run_mutations(count: int, seed: int) -> None:
