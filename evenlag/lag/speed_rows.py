@@ -19,10 +19,12 @@ from evenlag.lag.hourly_rates import find_places
 from evenlag.lag.speeds import (
     COOPERATIVE_ASSIGNORS,
     FEWEST_BUSY_S,
+    BusyReports,
     Interval,
     MeasuredSpeeds,
     SpeedState,
     estimate,
+    reported_seconds,
     update,
 )
 from evenlag.lake.arrow_schema import arrow_schema
@@ -40,7 +42,7 @@ LAG_COLUMNS: Final = (
 MEMBER_COLUMNS: Final = (
     *("group_id", "group_type", "assignor", "member_id", "group_instance_id", "client_id"),
 )
-COMMIT_COLUMNS: Final = ("group_id", "read_at")
+COMMIT_COLUMNS: Final = ("group_id", "topic_id", "topic", "partition", "read_at", "busy_ms", "busy_since")
 _MEASURED: Final = {
     "speed_records_per_s": "speed_records_per_s",
     "speed_is_bound": "is_bound",
@@ -62,11 +64,16 @@ class SnapshotGroups(NamedTuple):
 
 
 def build_speeds(
-    now: SnapshotGroups, previous: pa.Table, previous_lag: pa.Table, marker: Mapping[str, Any]
+    now: SnapshotGroups,
+    previous: pa.Table,
+    previous_lag: pa.Table,
+    previous_commits: pa.Table,
+    marker: Mapping[str, Any],
 ) -> pa.Table:
     """Build the rows of ``speeds`` of some groups of a snapshot.
 
-    previous, previous_lag: The groups' rows of the newest snapshot before it that has speeds.
+    previous, previous_lag, previous_commits: The groups' rows of the newest snapshot before it that has
+        speeds.
     """
     is_left = pc.equal(now.lag["status"], LagStatus.NOT_SUBSCRIBED)
     lag = now.lag.filter(pc.invert(is_left)).combine_chunks()
@@ -84,6 +91,9 @@ def build_speeds(
     passed_s = _passed_s(read_at, previous, groups)
     is_steady = _steady_members(both, people, known, groups) & (passed_s <= _LONGEST_S)[people.group]
     interval = _interval(both, _owners(lag, people), people.identity, is_steady, passed_s)
+    before, after = (_reports(each, lag) for each in (_only(previous_commits, groups), now.commits))
+    reported_s = reported_seconds(interval.owner, interval.processed, before, after, people.members.num_rows)
+    interval = replace(interval, reported_s=reported_s)
     found = _rows(update(state, interval), people, lag, groups, read_at)
     # What is known of a group that could not be read stays.
     unread = previous.filter(pc.invert(pc.is_in(previous["group_id"], pa.array(groups, pa.string()))))
@@ -260,7 +270,17 @@ def _interval(both: _Both, owner: Int64s, identity: Int64s, is_steady: Bools, pa
 
     committed, committed_before = numbers("committed_offset")
     after, before = numbers("lag_records")
-    return Interval(passed_s, identity, is_steady, owner, committed - committed_before, before, after)
+    processed = committed - committed_before
+    unknown_s = np.full(len(identity), np.nan)
+    return Interval(passed_s, identity, is_steady, owner, processed, before, after, unknown_s)
+
+
+def _reports(commits: pa.Table, lag: pa.Table) -> BusyReports:
+    """What the commits of the rows of ``lag`` report."""
+    commits = commits.filter(pc.and_(pc.is_valid(commits["busy_ms"]), pc.is_valid(commits["busy_since"])))
+    rows = commits.take(_or_null(find_places(*_partition_keys(lag, commits))))
+    since_ms = rows["busy_since"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+    return BusyReports(integers(rows["busy_ms"]), integers(since_ms))
 
 
 def _read_at(commits: pa.Table, groups: list[str]) -> Any:

@@ -5,6 +5,9 @@ Between two snapshots a member has processed what it has committed. If it had a 
 counts only beyond two commit intervals: a smaller one may be processed and not committed yet. The state is
 recursive: an interval needs what was known before it, and nothing older.
 
+A member may report how long it has processed records. Then it is not asked for a backlog, and that time
+counts, unless it had a backlog and reports less than half of the interval.
+
 Speeds are in records of cost 1 per second. Costs have median 1; all of them are 1 until a member has
 processed other mixes of partitions than before: no other observation tells costs from speeds. A mix that
 costs more is processed more slowly by the same member, so each busy interval with another mix is one equation
@@ -14,7 +17,7 @@ for the costs. One step of normalised least mean squares on their logarithms fit
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -47,6 +50,10 @@ _MOST_BY_KNOWN: Final = 4.0
 # the work that must be of other partitions before costs are fitted.
 _COST_VARIANCE: Final = 0.25
 _RATE_VARIANCE: Final = 0.05**2
+# Of a reported minute, whose mix may differ by chance alone: at least this, and so many times the median
+# squared difference of the group's members in the interval.
+_REPORTED_VARIANCE: Final = 0.03**2
+_BY_MEDIAN_DIFFERENCE: Final = 4.0
 _FEWEST_CHANGED: Final = 0.05
 _MOST_STEP: Final = 0.5
 # Work of a partition on a member is forgotten below this share of the member's mean partition.
@@ -110,6 +117,7 @@ class Interval:
     owner: int64 [P] index of the member that owns the partition at both ends, -1 for none.
     processed: [P] records; NaN: unknown.
     before, after: [P] lag in records at both ends; NaN: unknown.
+    reported_s: [M] seconds in which the member processed these records, as it reports them; NaN: unknown.
     """
 
     duration_s: Floats
@@ -119,6 +127,43 @@ class Interval:
     processed: Floats
     before: Floats
     after: Floats
+    reported_s: Floats
+
+
+class BusyReports(NamedTuple):
+    """What commits of P partitions report (:class:`assignor_core.busy_time.BusyTime`): [P]; -1: nothing."""
+
+    busy_ms: Int64s
+    since_ms: Int64s
+
+
+def reported_seconds(
+    owner: Int64s, processed: Floats, before: BusyReports, now: BusyReports, num_members: int
+) -> Floats:
+    """Return the busy seconds of an interval: [M]; NaN where they are not those of what was processed.
+
+    A partition without progress may have the report of an earlier owner. The others are committed by their
+    member, whose last report is of all that it has committed: it may commit only where there is progress.
+    """
+    is_owned = owner >= 0
+    has_progress = is_owned & (processed > 0)
+    since_ms = _largest(owner, now.since_ms, has_progress, num_members)
+    expected = np.where(is_owned, since_ms[owner], -1)
+    is_own = [is_owned & (expected >= 0) & (each.since_ms == expected) for each in (before, now)]
+    foreign = owner[has_progress & ~(is_own[0] & is_own[1])]
+    is_known = (since_ms >= 0) & (np.bincount(foreign, minlength=num_members) == 0)
+    first_ms, last_ms = (
+        _largest(owner, each.busy_ms, own, num_members)
+        for each, own in zip((before, now), is_own, strict=True)
+    )
+    return np.where(is_known, (last_ms - first_ms) / 1000, np.nan)
+
+
+def _largest(owner: Int64s, values: Int64s, chosen: Bools, num_members: int) -> Int64s:
+    """Return the largest of each member's chosen values: [M]; -1 for none."""
+    found = np.full(num_members, -1, dtype=np.int64)
+    np.maximum.at(found, owner[chosen], values[chosen])
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,7 +193,7 @@ def update(
         at_least=state.at_least * fades,
         done_records=state.done_records * fades[state.done_identity],
     )
-    fitted = _fit_costs(state, interval, done, commit_interval_s)
+    fitted = _fit_costs(state, interval, done)
     return _add_busy(_bound(fitted, interval, done, commit_interval_s), interval, done)
 
 
@@ -171,9 +216,16 @@ def estimate(state: SpeedState) -> MeasuredSpeeds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Done:
-    """What members have done in an interval: work [M] in records of cost 1, and who was busy."""
+    """What members have done in an interval: work [M] in records of cost 1, and in how many busy seconds.
+
+    is_busy: [M], whether the busy seconds are known: reported, or all because of a backlog.
+    commit_s: [M] how long commits may be late; reports are as late.
+    """
 
     duration_s: Floats
+    busy_s: Floats
+    commit_s: Floats
+    is_reported: Bools
     work: Floats
     is_busy: Bools
     is_counted: Bools
@@ -197,8 +249,15 @@ class _Done:
             _sums(owner, interval.after[rows], num_members),
         )
         floor = 2 * commit_interval_s * _divide(records, duration_s)
-        is_busy = is_counted & ~missing & (backlog > floor)
-        return cls(duration_s, work, is_busy, is_counted, rows)
+        had_backlog = backlog > floor
+        # A member with a backlog that says it was idle waits for something that it does not count.
+        least_s = np.where(had_backlog, duration_s / 2, 0.0)
+        reported_s = interval.reported_s
+        is_reported = (reported_s > least_s) & (reported_s <= duration_s + commit_interval_s)
+        is_busy = is_counted & ~missing & (had_backlog | is_reported)
+        busy_s = np.where(is_reported, reported_s, duration_s)
+        commit_s = np.where(is_reported, 0.0, commit_interval_s)
+        return cls(duration_s, busy_s, commit_s, is_reported, work, is_busy, is_counted, rows)
 
 
 def _bound(state: SpeedState, interval: Interval, done: _Done, commit_interval_s: float) -> SpeedState:
@@ -206,10 +265,13 @@ def _bound(state: SpeedState, interval: Interval, done: _Done, commit_interval_s
 
     A commit may be of records that were processed up to a commit interval before the interval began.
     """
-    counted, busy = done.is_counted, done.is_busy & (done.duration_s > commit_interval_s)
+    counted, busy = done.is_counted, done.is_busy & (done.busy_s > done.commit_s)
     lowest, highest = (
-        _mean_by(interval.identity[chosen], _divide(done.work, done.duration_s + shift)[chosen], state)
-        for chosen, shift in ((counted, commit_interval_s), (busy, -commit_interval_s))
+        _mean_by(interval.identity[chosen], _divide(done.work, seconds)[chosen], state)
+        for chosen, seconds in (
+            (counted, done.duration_s + commit_interval_s),
+            (busy, done.busy_s - done.commit_s),
+        )
     )
     at_least = np.fmin(np.fmax(state.at_least, lowest), highest)
     return replace(state, at_least=at_least)
@@ -226,9 +288,9 @@ def _add_busy(state: SpeedState, interval: Interval, done: _Done) -> SpeedState:
     """Add busy members' records and seconds to the evidence, and forget older ones."""
     busy = np.flatnonzero(done.is_busy)
     identity, size = interval.identity[busy], max(len(state.cost), 1)
-    added_s = _sums(identity, done.duration_s[busy], len(state.busy_s))
+    added_s = _sums(identity, done.busy_s[busy], len(state.busy_s))
     kept = np.exp(-added_s / _FORGET_BUSY_S)
-    known = _divide(state.busy_work, state.busy_s)[interval.identity] * done.duration_s
+    known = _divide(state.busy_work, state.busy_s)[interval.identity] * done.busy_s
     is_seek = (state.busy_s[interval.identity] >= FEWEST_BUSY_S) & (done.work > _MOST_BY_KNOWN * known)
     scale = np.where(is_seek, _MOST_BY_KNOWN * _divide(known, done.work), 1.0)
     rows = done.rows[done.is_busy[interval.owner[done.rows]]]
@@ -264,29 +326,41 @@ def _forget_small(state: SpeedState) -> SpeedState:
     )
 
 
-def _fit_costs(state: SpeedState, interval: Interval, done: _Done, commit_interval_s: float) -> SpeedState:
+def _fit_costs(state: SpeedState, interval: Interval, done: _Done) -> SpeedState:
     """Fit the costs to the busy intervals in which a member has processed another mix than before."""
     size = len(state.busy_s)
     # The rates of members that share an identity differ by more than their mixes.
     is_alone = np.bincount(interval.identity, minlength=size) == 1
     is_used = done.is_busy & (is_alone & (state.busy_s >= FEWEST_BUSY_S))[interval.identity]
-    work, seconds = np.zeros(size), np.ones(size)
-    work[interval.identity[is_used]] = done.work[is_used]
-    seconds[interval.identity[is_used]] = done.duration_s[is_used]
+    work, seconds, commit_s, is_reported = np.zeros(size), np.ones(size), np.zeros(size), np.zeros(size, bool)
+    used = interval.identity[is_used]
+    work[used], seconds[used] = done.work[is_used], done.busy_s[is_used]
+    commit_s[used], is_reported[used] = done.commit_s[is_used], done.is_reported[is_used]
     total = state.busy_work
     is_fit = (work > 0) & (total > 0)
     rows = done.rows[is_used[interval.owner[done.rows]]]
     identity, partition, change = _mix_changes(state, interval, rows, np.where(is_fit, work, 0.0), total)
+    # Half of the absolute changes is the share of the work that is of other partitions.
+    is_other = _sums(identity, np.abs(change), size) / 2 >= np.where(is_reported, 0.0, _FEWEST_CHANGED)
+    rows = np.flatnonzero(is_other[identity])
+    identity, partition, change = identity[rows], partition[rows], change[rows]
     if not len(identity):
         return state
     known = np.where(is_fit, _divide(total, state.busy_s), 1.0)
     faster = np.log(np.where(is_fit, work / seconds, 1.0) / known)
-    by_commits = (commit_interval_s / seconds) ** 2 / 6
-    noise = by_commits + _RATE_VARIANCE * (60.0 / seconds + 60.0 / state.busy_s.clip(min=FEWEST_BUSY_S))
+    noise = (commit_s / seconds) ** 2 / 6 + _rate_noise(state, seconds, faster, is_fit & is_reported)
     spread = _COST_VARIANCE * _sums(identity, change**2, size) + noise
     gain = _COST_VARIANCE * change / spread[identity]
     step = _sums(partition, -gain * faster[identity], len(state.cost))
-    return _with_costs(state, np.log(state.cost) + step.clip(-_MOST_STEP, _MOST_STEP))
+    return _change_costs(state, step.clip(-_MOST_STEP, _MOST_STEP))
+
+
+def _rate_noise(state: SpeedState, seconds: Floats, faster: Floats, is_reported: Bools) -> Floats:
+    """Return the variance of the logarithms of rates that mixes do not explain: [K]."""
+    per_minute = 60.0 / seconds + 60.0 / state.busy_s.clip(min=FEWEST_BUSY_S)
+    usual = _medians(faster**2 / per_minute, state.identity_group, is_reported, state.num_groups)
+    reported = np.fmax(_REPORTED_VARIANCE, _BY_MEDIAN_DIFFERENCE * usual)[state.identity_group]
+    return np.where(is_reported, reported, _RATE_VARIANCE) * per_minute
 
 
 def _mix_changes(
@@ -294,7 +368,7 @@ def _mix_changes(
 ) -> tuple[Int64s, Int64s, Floats]:
     """Return how shares of identities' work differ from before: identity, partition and difference, [D] each.
 
-    work, total: [K] work in the interval, and before it. Mixes that are nearly the same are left out.
+    work, total: [K] work in the interval, and before it; identities without work are left out.
     """
     size = max(len(state.cost), 1)
     known = np.flatnonzero(work[state.done_identity] > 0)
@@ -307,20 +381,16 @@ def _mix_changes(
     unique, place = np.unique(keys, return_inverse=True)
     change = _sums(place, np.concatenate([share, -before]), len(unique))
     identity, partition = np.divmod(unique, size)
-    # Half of the absolute changes is the share of the work that is of other partitions.
-    is_other = _sums(identity, np.abs(change), len(work)) / 2 >= _FEWEST_CHANGED
-    kept = is_other[identity]
-    return identity[kept], partition[kept], change[kept]
+    return identity, partition, change
 
 
-def _with_costs(state: SpeedState, log_cost: Floats) -> SpeedState:
-    """Return the state with costs of median 1 in each group that has others than 1."""
-    is_fitted = np.bincount(state.partition_group[log_cost != 0], minlength=state.num_groups) > 0
-    every = np.ones(len(log_cost), dtype=np.bool_)
-    median = _medians(np.exp(log_cost), state.partition_group, every, state.num_groups)
+def _change_costs(state: SpeedState, step: Floats) -> SpeedState:
+    """Return the state with other costs, by steps of their logarithms; their median in a group is 1."""
+    is_fitted = np.bincount(state.partition_group[step != 0], minlength=state.num_groups) > 0
+    cost = state.cost * np.exp(step)
+    median = _medians(cost, state.partition_group, np.ones(len(cost), dtype=np.bool_), state.num_groups)
     scale = np.where(is_fitted, median, 1.0)[state.partition_group]
-    cost = (np.exp(log_cost) / scale).clip(1 / _MOST_COST, _MOST_COST)
-    return replace(state, cost=cost)
+    return replace(state, cost=(cost / scale).clip(1 / _MOST_COST, _MOST_COST))
 
 
 def _medians(values: Floats, group: Int64s, chosen: Bools, num_groups: int) -> Floats:
@@ -357,7 +427,7 @@ class GroupSpeeds:
     def __init__(self, num_members: int, num_partitions: int) -> None:
         of_group = np.zeros(num_members, dtype=np.int64), np.zeros(num_partitions, dtype=np.int64)
         self._state = SpeedState.unknown(1, *of_group)
-        self._last: tuple[float, Int64s, Int64s, Int32s] | None = None
+        self._last: tuple[float, Int64s, Int64s, Int32s, BusyReports | None] | None = None
 
     @property
     def measured(self) -> MeasuredSpeeds:
@@ -370,10 +440,20 @@ class GroupSpeeds:
         return self._state.cost
 
     def observe(
-        self, at_s: float, lag: Int64s, end: Int64s, owner: Int32s, *, is_rebalancing: bool = False
+        self,
+        at_s: float,
+        lag: Int64s,
+        end: Int64s,
+        owner: Int32s,
+        *,
+        is_rebalancing: bool = False,
+        reports: BusyReports | None = None,
     ) -> None:
-        """Add a snapshot: lag, end offset and owner (index of a member, -1 for none) of each partition."""
-        last, self._last = self._last, None if is_rebalancing else (at_s, lag, end, owner.copy())
+        """Add a snapshot: lag, end offset and owner (index of a member, -1 for none) of each partition.
+
+        reports: Those of the last commits; lag is then what is not committed.
+        """
+        last, self._last = self._last, None if is_rebalancing else (at_s, lag, end, owner.copy(), reports)
         if last is None or is_rebalancing:
             return
         num_members = len(self._state.busy_s)
@@ -381,6 +461,10 @@ class GroupSpeeds:
         is_steady = np.ones(num_members, dtype=np.bool_)
         for owners in (last[3][changed], owner[changed]):
             is_steady[owners[owners >= 0]] = False
+        processed = ((end - lag) - (last[2] - last[1])).astype(np.float64)
+        reported_s = np.full(num_members, np.nan)
+        if reports is not None and last[4] is not None:
+            reported_s = reported_seconds(owner.astype(np.int64), processed, last[4], reports, num_members)
         self._state = update(
             self._state,
             Interval(
@@ -388,8 +472,9 @@ class GroupSpeeds:
                 identity=np.arange(num_members),
                 is_steady=is_steady,
                 owner=owner.astype(np.int64),
-                processed=((end - lag) - (last[2] - last[1])).astype(np.float64),
+                processed=processed,
                 before=last[1].astype(np.float64),
                 after=lag.astype(np.float64),
+                reported_s=reported_s,
             ),
         )

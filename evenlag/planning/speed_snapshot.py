@@ -42,7 +42,11 @@ def _measure_groups(rows: SnapshotReader) -> int:
             rows.rows_of_groups(MEMBERS, MEMBER_COLUMNS, group_ids),
             rows.rows_of_groups(COMMITS, COMMIT_COLUMNS, group_ids),
         )
-        return build_speeds(now, previous, previous_lag, rows.marker)
+        has_reports = now.commits["busy_ms"].null_count < now.commits.num_rows
+        previous_commits = rows_before(
+            before if has_reports else None, rows, COMMITS, COMMIT_COLUMNS, group_ids
+        )
+        return build_speeds(now, previous, previous_lag, previous_commits, rows.marker)
 
     failure = "the speeds of group %s were not measured: %s"
     return write_groups(rows, GroupStep(SPEEDS, build, _OLDEST, failure))

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from evenlag.lag.speeds import GroupSpeeds, Interval, SpeedState, estimate, update
+from evenlag.lag.speeds import (
+    BusyReports,
+    GroupSpeeds,
+    Interval,
+    SpeedState,
+    estimate,
+    reported_seconds,
+    update,
+)
 from evenlag.simulation.fluid_model import Servers, advance
 from tests.support.each import for_each
 
@@ -33,6 +41,7 @@ def interval(
     backlog: float | Sequence[float] = FAR_BEHIND,
     identity: Sequence[int] | None = None,
     is_steady: bool = True,
+    reported_s: float | Sequence[float] = np.nan,
 ) -> Interval:
     """An interval of one group; member n owns the partition n."""
     owners = np.array(range(len(processed)) if owner is None else owner)
@@ -46,6 +55,7 @@ def interval(
         processed=np.array(processed, dtype=np.float64),
         before=lag,
         after=lag,
+        reported_s=np.broadcast_to(np.array(reported_s, dtype=np.float64), len(identities)),
     )
 
 
@@ -97,6 +107,73 @@ def test_a_busy_interval_lowers_a_bound() -> None:
     state = update(unknown(1, 1), interval([13_000.0], backlog=0.0))
     assert state.at_least == pytest.approx([200.0])
     assert update(state, interval([6_000.0])).at_least == pytest.approx([6_000 / 55])
+
+
+@for_each(
+    [
+        # Of 6,000 records in 60 s: without a backlog, with one, and reports of more than there is time.
+        (30.0, 0.0, 200.0, False),
+        (40.0, FAR_BEHIND, 150.0, False),
+        # Half of the time is nobody's: the member waits for something that its report leaves out.
+        (20.0, FAR_BEHIND, 100.0, False),
+        (66.0, 0.0, 6_000 / 65, True),
+        (0.0, 0.0, 6_000 / 65, True),
+        (-5.0, 0.0, 6_000 / 65, True),
+    ]
+)
+def test_reported_time_counts_where_it_can_be_true(case: tuple[float, float, float, bool]) -> None:
+    reported_s, backlog, speed, is_bound = case
+    found = estimate(update(unknown(1, 1), interval([6_000.0], backlog=backlog, reported_s=reported_s)))
+    assert found.speed == pytest.approx([speed])
+    assert found.is_bound.tolist() == [is_bound]
+
+
+def test_members_that_keep_up_are_compared_by_their_reports() -> None:
+    """100/s each; one needs half of its time for it, the other a quarter, and little is shrunk away."""
+    state = unknown(2, 2)
+    for _ in range(20):
+        state = update(state, interval([6_000.0, 6_000.0], backlog=0.0, reported_s=[30.0, 15.0]))
+    found = estimate(state)
+    assert found.speed == pytest.approx([200.0, 400.0], rel=0.02)
+    assert (found.confidence > 0.8).all()
+
+
+@for_each(
+    [
+        # Of partitions 0 and 1 of a member: progress, and reports (counter, start) before and now.
+        ("of all partitions", (9, 9), ((100, 7), (100, 7)), ((4_100, 7), (4_100, 7)), 4.0),
+        ("where there is progress", (9, 0), ((100, 7), (50, 7)), ((4_100, 7), (50, 7)), 4.0),
+        ("the newest before, of another one", (9, 0), ((50, 7), (100, 7)), ((4_100, 7), (100, 7)), 4.0),
+        ("an idle partition of an earlier owner", (9, 0), ((100, 7), (900, 3)), ((4_100, 7), (900, 3)), 4.0),
+        ("of an earlier owner before", (9, 9), ((100, 7), (900, 3)), ((4_100, 7), (4_100, 7)), None),
+        ("a restart", (9, 9), ((100, 7), (100, 7)), ((80, 8), (80, 8)), None),
+        ("no report now", (9, 9), ((100, 7), (100, 7)), ((4_100, 7), (-1, -1)), None),
+        ("no report before", (9, 9), ((100, 7), (-1, -1)), ((4_100, 7), (4_100, 7)), None),
+        ("no progress", (0, 0), ((100, 7), (100, 7)), ((100, 7), (100, 7)), None),
+    ],
+    name=lambda case: case[0],
+)
+def test_the_busy_seconds_are_those_of_the_records(case: tuple[str, Any, Any, Any, float | None]) -> None:
+    """Beside a member without a report, and a partition without an owner."""
+    _, progress, before, now, seconds = case
+    owner, processed = np.array([0, 0, 1, -1]), np.array([*progress, 5.0, 5.0])
+    nothing = [(-1, -1)] * 2
+    first, last = (BusyReports(*np.array([*each, *nothing]).T) for each in (before, now))
+    found = reported_seconds(owner, processed, first, last, num_members=2)
+    assert found.tolist() == pytest.approx([np.nan if seconds is None else seconds, np.nan], nan_ok=True)
+
+
+def test_reported_minutes_tell_costs_by_chance_differences_of_mixes() -> None:
+    """Half of each partition in 60 s, then 55 % and 45 % in 63 s: the first one's records cost more.
+
+    The shares differ by 0.05 each and the rate by ln(1.05). Its variance is four times its own square, as
+    no other member is there: 0.00952. Of 0.25 * 2 * 0.05**2 + 0.00952 = 0.01077, each partition's part is
+    0.25 * 0.05 * ln(1.05) = 0.00060987, a step of 0.05662 up and down.
+    """
+    state = unknown(1, 2)
+    for records, reported_s in (([3_000.0, 3_000.0], 60.0), ([3_300.0, 2_700.0], 63.0)):
+        state = update(state, interval(records, [0, 0], backlog=0.0, reported_s=reported_s))
+    assert np.log(state.cost[0] / state.cost[1]) == pytest.approx(2 * 0.05662, rel=1e-3)
 
 
 @for_each(
@@ -214,6 +291,7 @@ def _random_intervals(chance: np.random.Generator, members: int) -> Iterator[Int
             processed=np.where(chance.random(len(owner)) < 0.05, np.nan, chance.uniform(0, 900, len(owner))),
             before=chance.uniform(0, 5_000, len(owner)),
             after=chance.uniform(0, 5_000, len(owner)),
+            reported_s=np.where(chance.random(members) < 0.5, np.nan, chance.uniform(0, 60, members)),
         )
 
 
@@ -236,7 +314,10 @@ def test_any_numbers_give_finite_speeds_and_costs() -> None:
     with np.errstate(all="raise", under="ignore"):
         for _ in range(300):
             owner: list[int] = chance.integers(-1, 3, 6).tolist()
-            drawn = interval(chance.choice(values, 6).tolist(), owner, identity=[0, 1, 2])
+            reported_s = chance.choice(values, 3).tolist()
+            drawn = interval(
+                chance.choice(values, 6).tolist(), owner, identity=[0, 1, 2], reported_s=reported_s
+            )
             state = update(state, drawn)
             found = estimate(state)
     assert np.isfinite(found.speed).all()
@@ -248,7 +329,7 @@ def test_nothing_is_known_of_a_group_without_partitions_or_members() -> None:
     nothing = np.zeros(0)
     state = SpeedState.unknown(1, np.zeros(0, np.int64), np.zeros(0, np.int64))
     empty = Interval(
-        np.array([60.0]), np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.int64), *[nothing] * 3
+        np.array([60.0]), np.zeros(0, np.int64), np.zeros(0, np.bool_), np.zeros(0, np.int64), *[nothing] * 4
     )
     assert len(estimate(update(state, empty)).speed) == 0
     assert np.isnan(estimate(unknown(2, 2)).speed).all()
@@ -266,6 +347,7 @@ class _Truth:
         self.rate = rate * utilisation * self.speed.sum() / (rate * self.cost).sum()
         self.owner = self.chance.permutation(np.resize(np.arange(6), partitions)).astype(np.int32)
         self.work, self.end, self.committed = (np.zeros(partitions) for _ in range(3))
+        self.busy_s, self.busy_ms = np.zeros(6), np.zeros(partitions, dtype=np.int64)
         self.is_up = np.ones(6, dtype=np.bool_)
         self.now_s = 0
 
@@ -282,15 +364,22 @@ class _Truth:
                 ready_s=np.zeros(len(self.work)),
                 duration_s=float(step_s),
             )
+            done = self.work + step_s * self.rate * self.cost - moved.backlog
+            self.busy_s += np.bincount(self.owner, done, 6) / self.speed
             self.work, self.end = moved.backlog, self.end + step_s * self.rate
             self.now_s += step_s
             if self.now_s % 5 == 0:
                 self.committed = np.floor(self.end - self.work / self.cost)
+                self.busy_ms = np.floor(1000 * self.busy_s).astype(np.int64)[self.owner]
 
     def read(self) -> tuple[int, Int64s, Int64s, Any]:
         """What a snapshot reads."""
         end = np.floor(self.end).astype(np.int64)
         return self.now_s, (end - self.committed.astype(np.int64)).clip(min=0), end, self.owner
+
+    def reports(self) -> BusyReports:
+        """What the last commits report: the member is known by when it began to count."""
+        return BusyReports(self.busy_ms, self.owner.astype(np.int64))
 
     def errors(self, found: GroupSpeeds, chosen: Bools) -> Floats:
         """Relative errors of members' speeds: a group's costs and speeds have one common scale."""
@@ -315,17 +404,21 @@ def test_speeds_of_equal_records_are_found_within_five_minutes(seed: int) -> Non
     assert found.cost.tolist() == [1.0] * 48
 
 
-@for_each(range(2))
-def test_unequal_costs_are_told_from_unequal_speeds(seed: int) -> None:
-    """Partitions change members each ten minutes: speeds come within 10 % of each other, costs nearer."""
-    truth = _Truth(seed, utilisation=1.2)
+@for_each([(0, 1.2), (1, 1.2), (0, 0.6), (1, 0.6)])
+def test_unequal_costs_are_told_from_unequal_speeds(case: tuple[int, float]) -> None:
+    """Partitions change members each ten minutes: speeds come within 10 % of each other, costs nearer.
+
+    In a group that keeps up, members report their busy time.
+    """
+    seed, utilisation = case
+    truth = _Truth(seed, utilisation=utilisation)
     found = GroupSpeeds(6, 48)
     errors, spreads = [], []
     for number in range(120):
         if number % 10 == 9:
             truth.owner = truth.chance.permutation(truth.owner)
         truth.advance(int(truth.chance.integers(45, 75)))
-        found.observe(*truth.read())
+        found.observe(*truth.read(), reports=truth.reports() if utilisation < 1 else None)
         if number in (8, 119):
             errors.append(np.median(truth.errors(found, ~found.measured.is_bound)))
             spreads.append(np.std(np.log(found.cost / truth.cost)))

@@ -287,6 +287,26 @@ def test_a_group_that_was_not_read_keeps_what_is_known(lake: Recorder) -> None:
     assert speeds_of(row) == {"m-a": pytest.approx(100.0)}
 
 
+def test_members_that_keep_up_have_the_speeds_that_they_report(lake: Recorder) -> None:
+    """Without a backlog 7,200 records in 36 busy seconds; a snapshot without reports adds no speed."""
+    since = NOW - timedelta(days=1)
+
+    def measure(minute: int, committed: int, busy_ms: int | None) -> dict[str, Any]:
+        reports = {"busy_ms": busy_ms, "busy_since": None if busy_ms is None else since}
+        partitions: Partitions = {0: ("m-a", committed, 0), 1: ("m-b", committed, 0)}
+        (row,) = lake.measure(NOW + minute * _MINUTE, partitions, static("a", "b"), more=reports)
+        return row
+
+    measure(0, 0, 1_000)
+    row = measure(1, 7_200, 37_000)
+    assert speeds_of(row) == {"m-a": 200.0, "m-b": 200.0}
+    assert [each["is_bound"] for each in row["members"]] == [False, False]
+    row = measure(2, 8_000, None)
+    assert speeds_of(row) == {"m-a": 200.0, "m-b": 200.0}
+    row = measure(3, 9_000, 40_000)
+    assert speeds_of(row) == {"m-a": 200.0, "m-b": 200.0}
+
+
 def test_a_repeat_writes_nothing(lake: Recorder) -> None:
     lake.measure(NOW, busy(("m-a", 0)), static("a"), groups="ab")
     rows = lake.write(NOW + _MINUTE, busy(("m-a", 6_000)), static("a"), groups="ab")
