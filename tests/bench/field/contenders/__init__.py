@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tests.bench.field.contenders.evenlag import (
     Evenlag,
+    EvenlagBusy,
     EvenlagCapacities,
     EvenlagKip848,
     EvenlagLoads,
@@ -54,6 +55,7 @@ _FACTORIES: Final[Mapping[str, Callable[..., Contender]]] = {
     "share": ShareGroup,
     "share-p1": SharedPartition,
     "evenlag": Evenlag,
+    "evenlag-busy": EvenlagBusy,
     "evenlag-watch": EvenlagWatch,
     "evenlag-kip848": EvenlagKip848,
     "evenlag-loads": EvenlagLoads,
@@ -69,10 +71,11 @@ NAMES: Final = tuple(_FACTORIES)
 def chosen_settings() -> Mapping[str, Mapping[str, Any]]:
     """Return the settings of each contender that has some, as ``grid.py`` has written them."""
     written = json.loads(SETTINGS.read_text(encoding="utf-8"))
-    return {
+    found = {
         name: {setting: entry["value"] for setting, entry in entries.items()}
         for name, entries in written["settings"].items()
     }
+    return {"evenlag-busy": found["evenlag"], **found}
 
 
 def make_contender(name: str, trace: Trace, **settings: Any) -> Contender:

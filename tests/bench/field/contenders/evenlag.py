@@ -14,6 +14,7 @@ not configured, as who sets up a policy seldom knows them; `EvenlagCapacities` s
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from assignor_core.metrics import count_moves
 from assignor_core.objective import Load
 from evenlag.enums import Mode
-from evenlag.lag.speeds import GroupSpeeds
+from evenlag.lag.speeds import COMMIT_INTERVAL_S, BusyReports, GroupSpeeds
 from evenlag.planning import group_work
 from evenlag.planning.group_work import FollowTimes, GroupFacts, expected_work
 from evenlag.policy.candidates import CandidateSettings, parse_candidate
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from assignor_core.group import Group
-    from evenlag.lag.arrays import Floats, Int32s
+    from evenlag.lag.arrays import Floats, Int32s, Int64s
     from evenlag.planning.group_work import GroupWork
     from tests.bench.field.contenders.group import Observed
     from tests.bench.field.contenders.published import Scaled
@@ -114,7 +115,7 @@ class Evenlag(GroupContender):
         last, self._last = self._last, seen
         is_rebalancing = self.is_rebalancing(seen)
         with self.deciding():
-            self._speeds.observe(seen.now_s, seen.lag, seen.end, self.owner, is_rebalancing=is_rebalancing)
+            self._observe_speeds(seen, is_rebalancing=is_rebalancing)
             self._forecast.observe(seen.now_s, seen.end)
         if last is None or not self.members or is_rebalancing:
             return
@@ -125,6 +126,9 @@ class Evenlag(GroupContender):
             target = self._plan(group, members, rate, seen)
         scaled = scale_measured(self.rule.load, self._measured(group, members, rate, last, seen))
         self.at(seen.now_s + length_s, lambda later: self._publish(group, target, scaled, seen.now_s, later))
+
+    def _observe_speeds(self, seen: Observed, *, is_rebalancing: bool) -> None:
+        self._speeds.observe(seen.now_s, seen.lag, seen.end, self.owner, is_rebalancing=is_rebalancing)
 
     def _plan(self, group: Group, members: Sequence[int], rate: Floats, seen: Observed) -> Int32s | None:
         """Return the target of a plan that passes the gates."""
@@ -178,6 +182,62 @@ class Evenlag(GroupContender):
         self.counts.broker_requests += self.PUBLISH_REQUESTS
         self.last_hint_s, self._hint_slot_s = seen.now_s, measured_s
         self.rebalance_on_request(seen)
+
+
+class EvenlagBusy(Evenlag):
+    """The same with members that report their busy time in the metadata of their commits, each 5 s."""
+
+    def __init__(self, trace: Trace, *, fleet: Fleet | None = None, **settings: Any) -> None:
+        size, pods = trace.num_partitions, (fleet or trace).pods
+        sent = (np.insert(each.astype(np.float64), 0, 0.0, axis=0) for each in trace.arrivals(size))
+        self._sent = [each.cumsum(axis=0) for each in sent]
+        self._pod_speed = np.array([pod.speed for pod in pods])
+        self._done, self._committed = np.zeros(size), np.zeros(size, dtype=np.int64)
+        self._reports = BusyReports(*np.full((2, size), -1))
+        self._busy_s, self._since_s = np.zeros((2, len(pods)))
+        super().__init__(trace, fleet=fleet, **settings)
+
+    def start(self, seen: Observed) -> None:
+        """Start the group, the cycles and the commits."""
+        super().start(seen)
+        for pod, first_s in enumerate(self.chance.integers(1, 6, len(self.speed)).tolist()):
+            self.every(COMMIT_INTERVAL_S, first_s, partial(self._commit_all, pod))
+
+    def act(self, now_s: float, lag: Int64s, end: Int64s) -> None:
+        """Count the work that was done for the owners, and commit what is revoked."""
+        owner, done = self.owner, self._work_until(end - lag)
+        work = np.bincount(owner[owner >= 0], (done - self._done)[owner >= 0], len(self.speed))
+        self._busy_s, self._done = self._busy_s + work / self._pod_speed, done
+        super().act(now_s, lag, end)
+        revoked = np.flatnonzero((self.owner != owner) & (owner >= 0))
+        self._commit(revoked, owner[revoked], end - lag)
+        is_off = self.speed <= 0
+        self._busy_s[is_off], self._since_s[is_off] = 0.0, now_s
+
+    def _work_until(self, offset: Int64s) -> Floats:
+        """Return the work of the records before an offset of each partition: [P]."""
+        records, work = self._sent
+        return np.array([np.interp(offset[n], records[:, n], work[:, n]) for n in range(len(offset))])
+
+    def _commit_all(self, pod: int, seen: Observed) -> None:
+        rows = np.flatnonzero(self.owner == pod)
+        self._commit(rows, self.owner[rows], seen.end - seen.lag)
+
+    def _commit(self, rows: Int64s, pods: Int32s, offset: Int64s) -> None:
+        self._committed[rows] = offset[rows]
+        self._reports.busy_ms[rows] = np.rint(1000 * self._busy_s[pods])
+        self._reports.since_ms[rows] = np.rint(1000 * self._since_s[pods])
+
+    def _observe_speeds(self, seen: Observed, *, is_rebalancing: bool) -> None:
+        reports = BusyReports(*(each.copy() for each in self._reports))
+        self._speeds.observe(
+            seen.now_s,
+            seen.end - self._committed,
+            seen.end,
+            self.owner,
+            is_rebalancing=is_rebalancing,
+            reports=reports,
+        )
 
 
 class EvenlagWatch(Evenlag):

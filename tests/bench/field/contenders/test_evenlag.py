@@ -77,6 +77,19 @@ def test_a_plan_is_not_published_when_its_group_has_changed_meanwhile() -> None:
     assert quiet[0] not in hints_s
 
 
+def test_members_report_with_each_commit_how_long_their_records_took() -> None:
+    """Records of cost 1 are processed at once, 20 in a busy second; a commit is five seconds old at most."""
+    trace = small_trace(((0, (0, 1)),), (None, None))
+    contender: Any = make_contender("evenlag-busy", trace, **POLICY)
+    end = trace.arrivals(12)[0].cumsum(axis=0)
+    for second in range(1, 13):
+        contender.act(float(second), np.zeros(12, dtype=np.int64), end[second - 1])
+    for pod in range(2):
+        own = contender.owner == pod
+        (reported,) = set(contender._reports.busy_ms[own].tolist())
+        assert reported in [1_000 * end[second, own].sum() // 20 for second in range(6, 12)]
+
+
 def test_capacities_are_the_true_speeds() -> None:
     trace = small_trace(((0, (0, 1)),), (None, None))
     contender: Any = make_contender("evenlag-capacities", trace, **POLICY)
