@@ -270,7 +270,9 @@ class GroupContender:
             self._rebalance(seen, self.costs.join)
 
     def rebalance_on_request(self, seen: Observed) -> None:
-        """Rebalance because a member, or the broker, asks for it."""
+        """Rebalance because a member, or the broker, asks for it; in an outage nobody does."""
+        if not self.members:
+            return
         if self.is_eager:
             self._rebalance_eagerly(seen, 0.0)
         else:

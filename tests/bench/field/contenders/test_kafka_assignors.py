@@ -31,3 +31,15 @@ def test_it_rebalances_every_five_minutes_by_the_lag_of_then() -> None:
     # Until the last of three heartbeats, at most 3 s.
     assert 300 < settled_s[0] < 303.2
     assert 600 < settled_s[1] < 603.2
+
+
+def test_nobody_asks_for_a_rebalance_while_no_consumer_runs() -> None:
+    trace = replace(small_trace(((0, (0, 1, 2)),), (None,) * 3), duration_s=400, outages=((290, 310),))
+    contender = LagGreedy(trace)
+    now_s, rebalances = 0.0, 0
+    while now_s < 305:
+        rebalances = contender.counts.rebalances if now_s < 299 else rebalances
+        contender.act(now_s, LAG, LAG)
+        now_s = contender.next_s
+    assert not contender.members
+    assert contender.counts.rebalances == rebalances
