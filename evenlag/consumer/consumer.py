@@ -47,8 +47,9 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         Called with every `HintEvent`; it must return at once.
     report_busy_time
         Whether commits without metadata of their own report how long the application has processed records
-        (`assignor_core.busy_time`). Turn it off if records are processed by other threads than the one that
-        polls.
+        (`assignor_core.busy_time`). Not for an application whose records are processed by other threads than
+        the one that polls. Clients of librdkafka may fail on reading any metadata of commits (its issue
+        4649).
     partition_assignment_strategy
         Further assignors, for a rolling change from or to them; evenlag's comes first.
     **configs
@@ -74,7 +75,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         required_signing: bool = False,
         listener: Any = None,
         on_hint_event: Callable[[HintEvent], None] | None = None,
-        report_busy_time: bool = True,
+        report_busy_time: bool = False,
         partition_assignment_strategy: Sequence[Any] = (),
         **configs: Any,
     ) -> None:

@@ -113,7 +113,7 @@ def reports_of(rows: list[dict[str, Any]]) -> BusyReports:
 
 def test_a_snapshot_has_the_busy_time_of_the_consumers_journal(scene: Scene) -> None:
     """A consumer that keeps up sleeps for each record, and after each empty poll, which is no work."""
-    scene.start()
+    scene.start(report_busy_time=True)
 
     def work(size: int) -> None:
         time.sleep(RECORD_S * size if size else 0.3)
@@ -133,7 +133,7 @@ def test_a_snapshot_has_the_busy_time_of_the_consumers_journal(scene: Scene) -> 
 
 
 def test_an_applications_own_metadata_stay_and_are_no_report(scene: Scene) -> None:
-    scene.start()
+    scene.start(report_busy_time=True)
     scene.process(6, lambda _: None)
     own = {TopicPartition(scene.topic, 0): OffsetAndMetadata(1, "mine", -1)}
     scene.consumer.commit(own)
@@ -145,8 +145,8 @@ def test_an_applications_own_metadata_stay_and_are_no_report(scene: Scene) -> No
     assert texts[1:] == [f"evenlag:busy_ms={row['busy_ms']} since_ms={since_ms}" for row in rows[1:]]
 
 
-def test_nothing_is_reported_where_it_is_turned_off(scene: Scene) -> None:
-    scene.start(report_busy_time=False)
+def test_nothing_is_reported_that_nobody_asked_for(scene: Scene) -> None:
+    scene.start()
     scene.process(6, lambda _: None)
     assert scene.metadata() == [""] * NUM_PARTITIONS
     assert [row["busy_ms"] for row in scene.commits()] == [None] * NUM_PARTITIONS
