@@ -103,14 +103,20 @@ def connect(
             spark = (
                 server.open_session(str(uuid.uuid4())) if job_identity is None else server.claim(job_identity)
             )
-            is_over = threading.Event()
+            is_over, is_taken_over = threading.Event(), False
             try:
                 _prepare(spark, server.address, is_large=is_large)
                 threading.Thread(target=_keep_alive, args=(spark, is_over), daemon=True).start()
                 yield spark
+            except BaseException as error:
+                # The session is that of a repeat by now, or soon: to release it would end the repeat.
+                is_taken_over = any(name in _texts(error) for name in (*_LOST_SESSION, _CANCELED))
+                raise
             finally:
                 is_over.set()
-                server.close_session(spark)
+                if not is_taken_over:
+                    server.release_session()
+                spark.stop()
     finally:
         os.environ.pop(_MODE_VARIABLE, None)
         server.close()
@@ -210,14 +216,14 @@ class _Server:
         self._builder.set(self._builder.PARAM_SESSION_ID, session_id)
         session: Any = RemoteSession.builder.channelBuilder(self._builder).create()
         session.client.set_retry_policies([DefaultPolicy(**_RETRIES)])
-        # Released by `close_session`, so that the id stays usable.
+        # Released by `release_session`, so that the id stays usable.
         session.release_session_on_close = False
         # The first request: a server that is just starting is waited for.
         self._session = (session_id, self._ask(session_id, wait_for_ready=True))
         opened: SparkSession = session
         return opened
 
-    def close_session(self, spark: SparkSession) -> None:
+    def release_session(self) -> None:
         """Release the session on the server; a server that does not answer must not hide an earlier error."""
         import grpc
 
@@ -226,7 +232,6 @@ class _Server:
             # A repeat of the job may have replaced it by a session with the same id: that is not ours to end.
             self._ask(session_id, on_server=on_server)
             self._release(session_id)
-        spark.stop()
 
     def _ask(self, session_id: str, *, on_server: str | None = None, wait_for_ready: bool = False) -> str:
         """Return the id that the server has given to a session; an error if it is not ``on_server``."""

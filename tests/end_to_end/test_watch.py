@@ -109,7 +109,8 @@ def test_cycles_follow_each_other_in_one_session_a_killed_jvm_costs_one_and_ctrl
     first = watched.next_cycle()
     assert "error" not in first, first
     assert (first["decide"]["plans"], first["publish"]["published"]) == (1, 1)
-    assert [plan["status"] for plan in first["plans"]] == ["PUBLISHED"]
+    # Or applied: where the command is late, the next cycle has seen it.
+    assert [plan["status"] in {"PUBLISHED", "APPLIED"} for plan in first["plans"]] == [True]
     assert first["lag_records"] > 1000
     jobs = [watched.pids(name) for name in ("spark_jobs.watch", "java")]
     assert [len(pids) for pids in jobs] == [1, 1]

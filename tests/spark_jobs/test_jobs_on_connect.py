@@ -200,8 +200,8 @@ def test_maintenance_does_the_same_also_to_a_cluster_with_a_hostile_name(
     files, _, properties = shape_of(lake)["commits"]
     assert files == {("c", DAY): 1, (HOSTILE, DAY): 1}
     retention = {
-        "delta.deletedFileRetentionDuration": "interval 9 days",
-        "delta.logRetentionDuration": "interval 3 days",
+        "delta.deletedFileRetentionDuration": "interval 3 hours",
+        "delta.logRetentionDuration": "interval 3 hours",
     }
     assert retention.items() <= dict(properties).items()
 

@@ -13,7 +13,8 @@ def finish_joins(consumer: Any) -> Any:
     poll that began it may time out before the response arrives. If the assignment that the member computes as
     the leader then satisfies what the join was begun for, no later poll handles the response: the member
     stays in ``rebalancing`` without heartbeats, is removed after its session timeout, and never rejoins. On a
-    busy machine, a first join before the topic's metadata arrives leads there.
+    busy machine, a first join before the topic's metadata arrives leads there, or to one join after another:
+    the metadata are fetched first.
     `evenlag.consumer.HintedConsumer` sets the flag itself; so does Java's client (KAFKA-9815).
     """
     coordinator = consumer._coordinator  # the fault is in there
@@ -25,4 +26,6 @@ def finish_joins(consumer: Any) -> Any:
         await prepare(*args, **kwargs)
 
     coordinator._on_join_prepare_async = prepare_and_ask
+    for topic in consumer.subscription() or ():
+        consumer.partitions_for_topic(topic)
     return consumer

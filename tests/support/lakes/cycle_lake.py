@@ -77,5 +77,6 @@ def write_snapshot(
         if is_kept:
             rows.keep(table, arrow(table, values))
     compute_lag(rows, parse_policy(POLICY, environ={}).policy)
-    append_once(lake.paths.root, SNAPSHOTS, [ended], None)
+    of_slot = [(name, "=", ended[name]) for name in ("cluster", "day", "slot")]
+    append_once(lake.paths.root, SNAPSHOTS, [ended], of_slot)
     return rows
