@@ -249,7 +249,7 @@ def run_rows(tables: Tables) -> list[str]:
                         ", ".join(f"{name} {version}" for name, version in file.versions.items()),
                         ", ".join(
                             f"`{code}`"
-                            for code in sorted({t.file.code[OURS] for t in own if OURS in t.file.code})
+                            for code in sorted({t.file.code[OURS] for t in own if t.file.code.get(OURS)})
                         ),
                     )
                 )
