@@ -29,7 +29,7 @@ from evenlag.policy.candidates import CandidateSettings, parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GateLimits, GroupSettings
 from evenlag.publishing.scaled_loads import Measured, scale_measured
 from evenlag.simulation.scenarios import Planner
-from tests.bench.field.contenders.group import Fleet, GroupContender
+from tests.bench.field.contenders.group import Fleet, GroupContender, SentWork
 from tests.bench.field.contenders.published import Published, instances_of
 from tests.bench.field.timings import airflow_cycle_s, watched_cycle_s
 from tests.support.group_forecast import GroupForecast
@@ -189,8 +189,7 @@ class EvenlagBusy(Evenlag):
 
     def __init__(self, trace: Trace, *, fleet: Fleet | None = None, **settings: Any) -> None:
         size, pods = trace.num_partitions, (fleet or trace).pods
-        sent = (np.insert(each.astype(np.float64), 0, 0.0, axis=0) for each in trace.arrivals(size))
-        self._sent = [each.cumsum(axis=0) for each in sent]
+        self._sent = SentWork(trace)
         self._pod_speed = np.array([pod.speed for pod in pods])
         self._done, self._committed = np.zeros(size), np.zeros(size, dtype=np.int64)
         self._reports = BusyReports(*np.full((2, size), -1))
@@ -205,7 +204,7 @@ class EvenlagBusy(Evenlag):
 
     def act(self, now_s: float, lag: Int64s, end: Int64s) -> None:
         """Count the work that was done for the owners, and commit what is revoked."""
-        owner, done = self.owner, self._work_until(end - lag)
+        owner, done = self.owner, self._sent.before(end - lag)
         work = np.bincount(owner[owner >= 0], (done - self._done)[owner >= 0], len(self.speed))
         self._busy_s, self._done = self._busy_s + work / self._pod_speed, done
         super().act(now_s, lag, end)
@@ -213,11 +212,6 @@ class EvenlagBusy(Evenlag):
         self._commit(revoked, owner[revoked], end - lag)
         is_off = self.speed <= 0
         self._busy_s[is_off], self._since_s[is_off] = 0.0, now_s
-
-    def _work_until(self, offset: Int64s) -> Floats:
-        """Return the work of the records before an offset of each partition: [P]."""
-        records, work = self._sent
-        return np.array([np.interp(offset[n], records[:, n], work[:, n]) for n in range(len(offset))])
 
     def _commit_all(self, pod: int, seen: Observed) -> None:
         rows = np.flatnonzero(self.owner == pod)

@@ -59,6 +59,33 @@ class Observed(NamedTuple):
 Event = Callable[[Observed], None]
 
 
+class SentWork:
+    """What was sent until each second of a trace, and the work of a partition's first records.
+
+    by_second: [T + 1, P] units of work.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        records, work = (
+            np.insert(each, 0, 0, axis=0).cumsum(axis=0) for each in trace.arrivals(trace.num_partitions)
+        )
+        self.by_second: Floats = work
+        # Partitions one after the other, each with larger numbers than the one before: one search finds all.
+        self._first = np.arange(trace.num_partitions) * (records.max() + 1)
+        self._records, self._work = (records + self._first).T.ravel(), work.T.ravel()
+        self._last = np.arange(1, trace.num_partitions + 1) * len(work) - 1
+
+    def before(self, offset: Int64s) -> Floats:
+        """Return the work of the records before an offset of each partition: [P]."""
+        wanted = self._first + offset
+        step = np.searchsorted(self._records, wanted, side="right") - 1
+        is_last = step == self._last
+        step = step - is_last
+        base, rise = self._records[step], self._work[step + 1] - self._work[step]
+        share = rise / np.maximum(self._records[step + 1] - base, 1)
+        return np.where(is_last, self._work[self._last], share * (wanted - base) + self._work[step])
+
+
 class GroupContender:
     """A group with an assignor; see the module, and `tests.bench.field.simulator.Contender`.
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.metrics import count_moves
-from tests.bench.field.contenders.group import GroupContender
+from tests.bench.field.contenders.group import GroupContender, SentWork
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,11 +144,7 @@ class Oracle(GroupContender):
     def __init__(self, trace: Trace, *, max_moves: int, count_slack: int | None) -> None:
         slack = trace.num_partitions if count_slack is None else count_slack
         self._limits = {"max_moves": max_moves, "count_slack": slack}
-        records, work = trace.arrivals(trace.num_partitions)
-        self._sent = np.vstack([np.zeros(trace.num_partitions), np.cumsum(work, axis=0)])
-        self._records = np.vstack(
-            [np.zeros(trace.num_partitions, dtype=np.int64), np.cumsum(records, axis=0)]
-        )
+        self._sent = SentWork(trace)
         super().__init__(trace)
 
     def start(self, seen: Observed) -> None:
@@ -192,13 +188,6 @@ class Oracle(GroupContender):
         return min(found, key=lambda target: (horizon.value(target, owner), count_moves(group, target)))
 
     def _inflow(self, seen: Observed) -> Floats:
-        now_s = int(seen.now_s)
-        steps = np.minimum(np.arange(0, self.HORIZON_S + 1, self.STEP_S) + now_s, len(self._sent) - 1)
-        started = seen.end - seen.lag
-        begun = np.array(
-            [
-                np.interp(count, self._records[:, row], self._sent[:, row])
-                for row, count in enumerate(started.tolist())
-            ]
-        )
-        return np.asarray(self._sent[steps].T - begun[:, None])
+        sent, now_s = self._sent.by_second, int(seen.now_s)
+        steps = np.minimum(np.arange(0, self.HORIZON_S + 1, self.STEP_S) + now_s, len(sent) - 1)
+        return np.asarray(sent[steps].T - self._sent.before(seen.end - seen.lag)[:, None])
