@@ -12,16 +12,19 @@ from hypothesis import strategies as st
 
 from evenlag.audit.anomalies import last_holders
 from evenlag.audit.differences import diff
-from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
+from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX, join_days
 from evenlag.audit.owners import owners_at
+from evenlag.audit.period import OWNERSHIP_KEY
 from evenlag.audit.published_hints import Hint, hint_finder, hint_verdicts
 from evenlag.audit.rebalances import find_rebalances, sum_up
-from tests.support.lakes.audit_lake import STEP, TOPIC_ID, Seen, at, period_of, snapshot_id
+from evenlag.lake.tables import AUDITED_SNAPSHOTS, OWNERSHIP
+from tests.support.lakes.audit_lake import STEP, TOPIC_ID, Seen, at, audit_tables, period_of, snapshot_id
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     import pyarrow as pa
+
 
 EVEN = Seen({"a1": (0, 1), "b1": (2, 3)})
 MOVED = Seen({"a1": (0,), "b1": (1, 2, 3)})
@@ -244,6 +247,23 @@ def test_days_joined_say_what_one_long_day_says(history: list[Seen], midnights: 
     assert rows_of(joined.memberships) == rows_of(whole.memberships)
     # What is inferred while a group shows nothing is inferred within its day.
     assert rows_of(joined.ownership, owned=True) == rows_of(whole.ownership, owned=True)
+
+
+def test_an_owner_over_midnight_ends_when_the_next_snapshot_was_finished() -> None:
+    def day(number: int) -> date:
+        return date(2026, 3, 1 + number)
+
+    import pyarrow as pa
+
+    tables = audit_tables([EVEN, MOVED], day=day)
+    took = timedelta(seconds=9)
+    ends = pa.array([at(0) + took, at(1) + took], type=tables[AUDITED_SNAPSHOTS]["finished_at"].type)
+    place = tables[AUDITED_SNAPSHOTS].column_names.index("finished_at")
+    snapshots = tables[AUDITED_SNAPSHOTS].set_column(place, "finished_at", ends)
+    rows = join_days(tables[OWNERSHIP], snapshots, OWNERSHIP_KEY).to_pylist()
+    moved = {row["member_id"]: row for row in rows if row["partition"] == 1}
+    assert (moved["a1"]["next_seen_at"], moved["a1"]["previous_seen_at"]) == (at(1) + took, None)
+    assert (moved["b1"]["next_seen_at"], moved["b1"]["previous_seen_at"]) == (None, at(0))
 
 
 def rows_of(table: pa.Table, *, owned: bool = False) -> list[dict[str, Any]]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import date
 from typing import TYPE_CHECKING
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import LAG, OUTCOMES, PLANS, TABLES
+from evenlag.lake.tables import LAG, OUTCOMES, PLANS, RUNS, TABLES
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.writer import append_once
+from tests.support.lakes.run_rows import run
 from tests.support.spark_tables import unset_properties
 
 if TYPE_CHECKING:
@@ -46,6 +49,17 @@ def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_
     assert shown.exit_code == 0
     assert "lag: PROPERTIES" in shown.stdout
     assert "outcomes: PROPERTIES" in shown.stdout
+
+
+def test_status_shows_the_days_of_a_file_with_several(evenlag: Evenlag, lake: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(lake, copy)
+    (cluster,) = set(LakeReader(str(copy)).read(PLANS)["cluster"].to_pylist())
+    rows = [run(str(day), date(2199, 3, day), cluster=cluster) for day in (4, 9)]
+    append_once(str(copy), RUNS, rows, None)
+    answer = evenlag("lake", "status", "--lake", copy, "--json")
+    (last_day,) = [row["last_day"] for row in json.loads(answer.stdout)["tables"] if row["table"] == "runs"]
+    assert last_day == "2199-03-09"
 
 
 def test_maintain_needs_a_policy_and_knows_its_steps(evenlag: Evenlag) -> None:
