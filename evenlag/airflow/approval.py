@@ -11,8 +11,9 @@ from airflow.sdk import Context
 
 from evenlag.airflow.compat import answer_within, fixed_value
 from evenlag.airflow.tasks import fail_or_try_again, plan_of
+from evenlag.enums import PlanEvent
 from evenlag.policy.loader import load_policy
-from evenlag.publishing.answers.actors import PAGE, REASON, SENT_BY, Actor
+from evenlag.publishing.answers.actors import PAGE, REASON, SENT_BY, TIME_LIMIT, Actor, NotAnApproverError
 from evenlag.safe_text import printable
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ class PlanApprovalOperator(ApprovalOperator):
         mode in which all users are admins, and with the approvers of the time of the request. evenlag checks
         them, too: if the answer is refused, the request is opened again.
         """
-        from evenlag.publishing.answers.actors import NotAnApproverError
         from evenlag.publishing.approvals import AlreadyDecidedError, record_answer
 
         if "error" in event:
@@ -123,16 +123,12 @@ class PlanApprovalOperator(ApprovalOperator):
 
     def _go_by(self, error: AlreadyDecidedError) -> dict[str, Any]:
         """Continue if the recorded answer is an approval: publishing is idempotent."""
-        from evenlag.enums import PlanEvent
-
         if error.event["event"] != PlanEvent.APPROVED:
             raise error
         self.log.info("It has its answer: %s", printable(str(error)))
         return {"chosen_options": [self.APPROVE], "responded_by": error.event["actor"]}
 
     def _who_and_why(self, event: dict[str, Any], *, reason: str, sent_by: str) -> tuple[Actor, str]:
-        from evenlag.publishing.answers.actors import TIME_LIMIT, Actor
-
         user = event.get("responded_by_user")
         if event.get("timedout") or user is None:
             return TIME_LIMIT, f"nobody answered until {self.answer_by}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from airflow.sdk import DAG, Param, TriggerRule
 
@@ -31,12 +32,9 @@ from evenlag.airflow.tasks import PUBLISH_TIMEOUT, Product, cluster_asset, produ
 from evenlag.enums import Mode
 from evenlag.errors import PolicyError
 from evenlag.policy.loader import POLICY_VARIABLE, find_policy_path, read_policy
+from evenlag.policy.setting_types import approver
 from evenlag.policy.settings import Policy
 from evenlag.publishing.answers.actors import REASON
-
-if TYPE_CHECKING:
-    import os
-
 
 OWNER: Final = "evenlag"
 # Of the run to that of one Spark task.
@@ -584,8 +582,6 @@ def _texts(given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _checked_approvers(given: str | Sequence[str]) -> tuple[str, ...]:
-    from evenlag.policy.setting_types import approver
-
     if not given:
         raise DagPolicyError("make_dags: approvers is empty: name at least one, or None for any user")
     try:

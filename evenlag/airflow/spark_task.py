@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import BaseHook, Connection, Context, WeightRule
+from airflow.sdk.log import mask_secret
 
 from evenlag.airflow.compat import AirflowException, AirflowFailException
 from evenlag.airflow.job_process import PYTHON_VARIABLE, TaskJob, spark_python
@@ -142,8 +143,6 @@ class SparkJobOperator(SparkSubmitOperator):
             super().on_kill()
 
     def _run_by_connect(self, connection: Connection) -> None:
-        from airflow.sdk.log import mask_secret
-
         server = server_of(connection)
         for secret in server.secrets:
             remember_secret(secret)

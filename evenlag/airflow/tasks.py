@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import Asset, AssetAlias, Context, TriggerRule, get_current_context, task
 from airflow.sdk.bases.notifier import BaseNotifier
+from airflow.sdk.log import mask_secret
 
 from evenlag.airflow.compat import AirflowFailException, AirflowSkipException, send_gauge
 from evenlag.airflow.spark_task import slot_of
-from evenlag.logging_setup import named_logger
+from evenlag.errors import FencedPublisherError, JobError
+from evenlag.lake.tables import PLANS
+from evenlag.logging_setup import log_fields, named_logger
 from evenlag.policy.loader import load_policy
+from evenlag.redaction import tell_secrets
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -43,12 +47,7 @@ def fail_or_try_again(**about: str | None) -> Iterator[None]:
 
     Secrets are registered with Airflow's masker; `about` are context fields of log records.
     """
-    from airflow.sdk.log import mask_secret
-
-    from evenlag.errors import FencedPublisherError, JobError
-    from evenlag.logging_setup import log_fields
     from evenlag.publishing.approvals import NotWaitingError
-    from evenlag.redaction import tell_secrets
 
     tell_secrets(mask_secret)
     try:
@@ -184,7 +183,6 @@ def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable
     def update(context: Context) -> None:
         from evenlag.lake.reader import LakeReader
         from evenlag.lake.snapshot_ids import floor_to_ms
-        from evenlag.lake.tables import PLANS
 
         with _in_cycle(context, cluster, "decide") as (_, moment):
             slot = floor_to_ms(moment)

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.audit.enums import AnomalyKind
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX, same_as_next
+from evenlag.audit.period import AuditedPeriod
 from evenlag.audit.published_hints import member_key
 from evenlag.audit.rebalances import FREE_IN_A_LIVE_GROUP
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, LagStatus, Mode, OwnershipState
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, LAG
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from evenlag.audit.period import AuditedPeriod
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
-
 
 _BOUNDS: Final = (
     "first_snapshot_id", "first_seen_at", "last_snapshot_id", "last_seen_at", "previous_seen_at",
@@ -84,8 +81,6 @@ def _unheld(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nobody(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
-    import pyarrow.compute as pc
-
     ownership = period.ownership
     free = pc.and_(
         pc.equal(ownership["state"], OwnershipState.NOBODY),
@@ -96,8 +91,6 @@ def _nobody(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
 
 
 def _two(period: AuditedPeriod) -> Iterator[dict[str, Any]]:
-    import pyarrow.compute as pc
-
     together: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in period.ownership.filter(pc.greater(period.ownership["num_owners"], 1)).to_pylist():
         key = (row["group_id"], row["topic"], row["topic_id"], row["partition"])
@@ -167,8 +160,6 @@ def _assignors(reader: LakeReader, period: AuditedPeriod) -> Iterator[dict[str, 
 
 def _may_be_hinted(reader: LakeReader, period: AuditedPeriod) -> defaultdict[str, set[int]]:
     """Snapshots (by position) for which the policy put a group into a mode that publishes hints, by group."""
-    import pyarrow.compute as pc
-
     filters: list[Filter] = [*period.slot_filters(), ("policy_mode", "in", [Mode.APPROVE, Mode.AUTO])]
     rows = reader.read(DECISIONS, columns=["group_id", "snapshot_id"], filters=filters)
     places = pc.index_in(rows["snapshot_id"], value_set=period.snapshot_ids())
@@ -203,8 +194,6 @@ def last_holders(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Ite
     It is if the group has it, or its static member under another id, at the end of the interval. Rows without
     an earlier owner in the period are left out.
     """
-    import pyarrow.compute as pc
-
     wanted = list(unheld)
     ownership = period.ownership
     groups = {row["group_id"] for row in wanted}
@@ -230,8 +219,6 @@ def last_holders(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Ite
 
 def _member_keys(period: AuditedPeriod, groups: set[str]) -> dict[str, list[tuple[int, set[str]]]]:
     """First snapshot and members, as hints name them, of each known interval of some groups, oldest first."""
-    import pyarrow.compute as pc
-
     rows = period.memberships
     rows = rows.filter(pc.and_(pc.is_in(rows["group_id"], _strings(groups)), rows["is_known"]))
     found: dict[str, list[tuple[int, set[str]]]] = defaultdict(list)
@@ -241,16 +228,11 @@ def _member_keys(period: AuditedPeriod, groups: set[str]) -> dict[str, list[tupl
 
 
 def _strings(values: Iterable[str]) -> pa.Array:
-    import pyarrow as pa
-
     return pa.array(sorted(values), pa.string())
 
 
 def _intervals(period: AuditedPeriod, rows: pa.Table, key: Sequence[str]) -> list[dict[str, Any]]:
     """Merge the rows of consecutive snapshots with the same key into intervals."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     place = pc.index_in(rows["snapshot_id"], value_set=period.snapshot_ids()).cast(pa.int64())
     rows = rows.append_column(FIRST_INDEX, place).filter(pc.is_valid(place))
     if rows.num_rows == 0:

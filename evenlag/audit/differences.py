@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.audit.enums import Certainty, OwnerChange
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
@@ -19,16 +22,11 @@ from evenlag.audit.owners import (
     overlapping,
     snapshots_around,
 )
+from evenlag.audit.period import AuditedPeriod
 from evenlag.audit.rebalances import compare_members
 from evenlag.enums import OwnershipState
 from evenlag.errors import NotFoundError
 from evenlag.formatting import moment
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from evenlag.audit.period import AuditedPeriod
-
 
 # Position of the first snapshot that shows it, and new member id by old one.
 _Returns = Sequence[tuple[int, Mapping[str, str]]]
@@ -92,8 +90,6 @@ def diff(period: AuditedPeriod, since: datetime, until: datetime) -> list[dict[s
     A moment lies between two snapshots or within one. Where these show different owners, each of them may
     have owned the partition at that moment; a change is reported only if it is the same for all of them.
     """
-    import pyarrow.compute as pc
-
     ends = _End(period, since), _End(period, until)
     newest = pc.max(period.snapshots["finished_at"]).as_py()
     if since > newest:

@@ -6,12 +6,11 @@ Works on whole columns; only nested values of intervals that reach midnight are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.compute as pc
 
 FIRST_INDEX: Final = "first_index"
 LAST_INDEX: Final = "last_index"
@@ -32,9 +31,6 @@ def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> p
     The result, by `key`, then time, has the positions of its first and last snapshot in `snapshots`, which
     are those of these days and of the adjacent ones, by start time.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     ids = snapshots["snapshot_id"].combine_chunks()
     for edge, name in (("first", FIRST_INDEX), ("last", LAST_INDEX)):
         index = pc.index_in(intervals[f"{edge}_snapshot_id"], value_set=ids)
@@ -77,8 +73,6 @@ def _goes_on(in_order: pa.Table, key: Sequence[str]) -> np.ndarray:
 
 def _same_but_for_names(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
     """As :func:`same_as_next`; clients' names are equal if either side has none."""
-    import pyarrow as pa
-
     pairs = zip(*(column.take(pa.array(which)).to_pylist() for which in (rows, rows + 1)), strict=True)
     return np.fromiter(
         (one == other or _nameless(one, other) == _nameless(other, one) for one, other in pairs),
@@ -102,9 +96,6 @@ def _has_names(members: list[dict[str, Any]]) -> Iterator[bool]:
 
 def same_as_next(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
     """Whether the values of some rows of a column equal those of the rows after them; nulls are equal."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     before, after = (column.take(pa.array(which)) for which in (rows, rows + 1))
     if pa.types.is_nested(column.type):
         pairs = zip(before.to_pylist(), after.to_pylist(), strict=True)
@@ -132,9 +123,6 @@ def _replace(rows: pa.Table, name: str, values: Any) -> pa.Table:
 
 def _with_neighbours(rows: pa.Table, snapshots: pa.Table) -> pa.Table:
     """Fill in the previous and next snapshots where they belong to another day."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     # The group was read at some time between the start and the end of the snapshot.
     beside = (
         ("previous", rows[FIRST_INDEX].to_numpy() - 1, "started_at"),

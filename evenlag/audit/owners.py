@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.audit.enums import Certainty
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
+from evenlag.audit.period import AuditedPeriod
 from evenlag.errors import NotFoundError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from evenlag.audit.period import AuditedPeriod
-
 
 Partition = tuple[str, str | None, int]
 
@@ -155,8 +152,6 @@ def by_partition(rows: Iterable[dict[str, Any]]) -> dict[Partition, list[dict[st
 
 def overlapping(intervals: pa.Table, before: int, after: int) -> list[dict[str, Any]]:
     """Select the intervals that contain any of the snapshots in a range, in their order."""
-    import pyarrow.compute as pc
-
     touches = pc.and_(
         pc.less_equal(intervals[FIRST_INDEX], after), pc.greater_equal(intervals[LAST_INDEX], before)
     )

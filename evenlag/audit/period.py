@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.audit.interval_merge import join_days
 from evenlag.errors import LakeError, NotFoundError, UsageError
 from evenlag.formatting import did_you_mean, moment
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, DOWNSAMPLED_DAYS, MEMBERSHIPS, OWNERSHIP, SNAPSHOTS
 from evenlag.queries.lag import CLIENT_COLUMNS, client_names
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
 
 MEMBERSHIP_KEY: Final = ("group_id",)
 OWNERSHIP_KEY: Final = ("group_id", "topic", "topic_id", "partition", "member_id")
@@ -63,8 +61,6 @@ class AuditedPeriod:
 
     def slot_filters(self) -> list[Filter]:
         """Filters on the cluster, the days of the slots and the group, for tables partitioned by slot day."""
-        import pyarrow.compute as pc
-
         slots = pc.min_max(self.snapshots["slot"]).as_py()
         filters: list[Filter] = [
             ("cluster", "=", self.cluster),
@@ -75,17 +71,12 @@ class AuditedPeriod:
 
     def client_names(self) -> dict[str, str]:
         """Name of the client of each member that the period shows: instance id, or else client id."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         members = pc.list_flatten(self.memberships["members"])
         columns = {name: pc.struct_field(members, name) for name in CLIENT_COLUMNS}
         return client_names(pa.table(columns).group_by(list(CLIENT_COLUMNS)).aggregate([]).to_pylist())
 
     def rests_on(self) -> dict[str, Any]:
         """Describe the input of the answer, to reproduce it."""
-        import pyarrow.compute as pc
-
         started = self.snapshots["started_at"]
         inside = self.snapshots.filter(
             pc.and_(pc.greater_equal(started, self.since), pc.less_equal(started, self.until))
@@ -162,8 +153,6 @@ def read_period(
 
 def require_snapshots(period: AuditedPeriod) -> None:
     """Check that a snapshot was taken within a period, not only before or after it."""
-    import pyarrow.compute as pc
-
     started, finished = period.snapshots["started_at"], period.snapshots["finished_at"]
     inside = pc.and_(pc.less_equal(started, period.until), pc.greater_equal(finished, period.since))
     if pc.any(inside).as_py():
@@ -217,8 +206,6 @@ def _count_unaudited(
     reader: LakeReader, cluster: str, audited: pa.Table, since: datetime, until: datetime | None
 ) -> int:
     """Number of snapshots that are not audited: in a period, or between the audited ones around a moment."""
-    import pyarrow.compute as pc
-
     first: datetime = since
     last = until
     if since == until:
@@ -241,8 +228,6 @@ def _count_unaudited(
 
 def _downsampled_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> tuple[date, ...]:
     """Days of the snapshots' slots that maintenance has downsampled or is downsampling."""
-    import pyarrow.compute as pc
-
     slots = pc.min_max(snapshots["slot"]).as_py()
     if slots["min"] is None:
         return ()

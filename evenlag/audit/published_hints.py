@@ -6,24 +6,21 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.audit.enums import HintVerdict
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
+from evenlag.audit.period import AuditedPeriod
+from evenlag.audit.rebalances import FindHint, Interval
 from evenlag.enums import PlanEvent
 from evenlag.formatting import answered_by
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from evenlag.audit.period import AuditedPeriod
-    from evenlag.audit.rebalances import FindHint, Interval
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
-
 
 # A hint may start a rebalance for a week at most. Who still follows a much older one does so by chance.
 HINTS_LOOK_BACK: Final = timedelta(days=31)
@@ -256,8 +253,6 @@ def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ende
 
 def _shares(period: AuditedPeriod, hint: Hint) -> np.ndarray:
     """Share of a hint that was applied, by snapshot; NaN where a snapshot does not show the group."""
-    import pyarrow.compute as pc
-
     memberships = period.memberships
     known = memberships.filter(
         pc.and_(pc.equal(memberships["group_id"], hint.group_id), memberships["is_known"])

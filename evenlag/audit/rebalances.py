@@ -10,20 +10,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.audit.enums import OwnerChange, RebalanceCause
 from evenlag.audit.interval_merge import FIRST_INDEX, same_as_next
 from evenlag.audit.owners import is_same_client
+from evenlag.audit.period import AuditedPeriod
 from evenlag.enums import OwnershipState
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from evenlag.audit.period import AuditedPeriod
-
 
 Interval = dict[str, Any]
 # Returns the id of the plan whose hint was first applied between two known intervals, or None.
@@ -73,9 +70,6 @@ def compare_members(
 
 def find_returned(memberships: pa.Table) -> list[dict[str, Any]]:
     """Find the clients that left a group and joined it again, between any two of its known intervals."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     order = [("group_id", "ascending"), ("first_seen_at", "ascending")]
     rows = memberships.filter(memberships["is_known"]).sort_by(order).combine_chunks()
     members = rows["members"].combine_chunks()
@@ -256,9 +250,6 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
     without members ends the history: the partition was freed, and placed again later. A partition with two
     owners at once is ignored: the move is from its last single owner to its next single owner.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     is_held = pc.and_(
         pc.equal(ownership["state"], OwnershipState.OWNED), pc.equal(ownership["num_owners"], 1)
     )
@@ -280,9 +271,6 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
 
 def find_unheld(ownership: pa.Table) -> dict[str, list[dict[str, Any]]]:
     """Find the partitions that were placed (no owner before) and freed (no owner after)."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     known = _in_order(ownership.filter(pc.not_equal(ownership["state"], OwnershipState.UNKNOWN)))
     is_owned = np.asarray(pc.equal(known["state"], OwnershipState.OWNED).to_numpy(), dtype=bool)
     has_previous = np.zeros(known.num_rows, dtype=bool)

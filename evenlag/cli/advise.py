@@ -15,6 +15,9 @@ from evenlag.cli.options import JsonOption, LakeScope
 from evenlag.context import newest_snapshot
 from evenlag.errors import NotFoundError
 from evenlag.formatting import did_you_mean, moment, number, percent, speed_text
+from evenlag.lag.group_lag import counted_rows
+from evenlag.lake.snapshot_reader import SnapshotReader, snapshot_filters
+from evenlag.lake.tables import LAG
 from evenlag.queries.advice import (
     SHOWN_COLUMNS,
     Peak,
@@ -93,10 +96,6 @@ def _find(reader: LakeReader, cluster: str, group: str) -> tuple[dict[str, Any],
 
 def _most(reader: LakeReader, snapshot: Mapping[str, Any], group: str) -> int:
     """The number of partitions: more members would have none."""
-    from evenlag.lag.group_lag import counted_rows
-    from evenlag.lake.snapshot_reader import snapshot_filters
-    from evenlag.lake.tables import LAG
-
     filters = [*snapshot_filters(snapshot), ("group_id", "=", group)]
     rows = counted_rows(reader.read(LAG, columns=["status"], filters=filters))
     return max(int(rows.num_rows), 1)
@@ -105,7 +104,6 @@ def _most(reader: LakeReader, snapshot: Mapping[str, Any], group: str) -> int:
 def _member_rows(
     reader: LakeReader, snapshot: Mapping[str, Any], group: str, row: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    from evenlag.lake.snapshot_reader import SnapshotReader
     from evenlag.planning.advice_rows import member_rows
     from evenlag.planning.advice_snapshot import read_groups
 

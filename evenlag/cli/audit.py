@@ -309,8 +309,6 @@ def owner_table(period: AuditedPeriod, around: dict[str, Any], rows: Rows, limit
 
 def diff_table(period: AuditedPeriod, ends: Rows, rows: Rows, compared: int, limit: int) -> Group:
     """Build the table of the differences between two moments, followed by the snapshots used."""
-    from rich.console import Group
-
     found = f"{len(rows)} of {compared} partitions" if rows else f"all {compared} the same"
     lines = [left_out(found, len(rows), limit)]
     lines += [

@@ -11,19 +11,16 @@ from contextvars import ContextVar
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import chain, islice
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from evenlag.enums import LagStatus, PlanEvent
 from evenlag.errors import JobError
 from evenlag.formatting import NOTHING
 from evenlag.safe_text import printable, printable_lines
-
-if TYPE_CHECKING:
-    from rich.segment import Segment
-
 
 ReportProgress = Callable[[str, int, int], None]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from assignor_core.hint import GROUP_KEY_PREFIX, Hint
+from assignor_core.hint import GROUP_KEY_PREFIX, Hint, member_key
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, Target, find_target
 from evenlag.cli.console import confirm, console, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
@@ -348,7 +348,6 @@ def client_ids(target: Target, hint: Hint) -> dict[str, str]:
 
 
 def _read_client_ids(target: Target, hint: Hint) -> dict[str, str]:
-    from assignor_core.hint import member_key
     from evenlag.lake.reader import LakeReader
     from evenlag.queries.lag import read_group_members
 

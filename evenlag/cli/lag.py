@@ -45,6 +45,8 @@ from evenlag.formatting import (
     number,
     speed_text,
 )
+from evenlag.lake.snapshot_reader import snapshot_filters
+from evenlag.lake.tables import LAG, MEMBERS, SPEEDS
 from evenlag.name_patterns import matches_pattern
 from evenlag.queries.advice import needed_text, read_advice, target_text
 from evenlag.queries.lag import (
@@ -232,8 +234,6 @@ def _show_snapshot(
     as_json: bool,
 ) -> None:
     from evenlag.lag.speed_rows import with_speeds
-    from evenlag.lake.snapshot_reader import snapshot_filters
-    from evenlag.lake.tables import LAG, MEMBERS, SPEEDS
 
     reader, name = scope.open()
     snapshot = newest_snapshot(reader, name)

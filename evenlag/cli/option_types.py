@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import typer
 
@@ -159,8 +160,6 @@ def servers(text: str) -> str:
 
 def url(text: str) -> str:
     """Check a URL that begins with ``http://`` or ``https://`` and names a host; return it unchanged."""
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(name(text))
         fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0

@@ -24,7 +24,7 @@ from evenlag.cli.option_types import moment as moment_type
 from evenlag.cli.option_types import plan_id as plan_id_type
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeScope, ReasonOption
 from evenlag.context import find_policy
-from evenlag.enums import CommandApprovals, PlanEvent
+from evenlag.enums import CommandApprovals, GroupType, PlanEvent
 from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.formatting import (
     answered_by,
@@ -161,7 +161,6 @@ def _of_plan(plan: Mapping[str, Any]) -> list[Filter]:
 def _show_plan(
     reader: LakeReader, plan: dict[str, Any], seal: tuple[bool | None, str], *, as_json: bool
 ) -> None:
-    from evenlag.enums import GroupType
     from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
 
     wanted = _of_plan(plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path  # Typer reads the annotations
 from typing import Annotated, Any, Final
 
@@ -98,8 +99,6 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Show which rule applies to a group and why, and where each of its settings comes from."""
-    from dataclasses import asdict
-
     from evenlag.policy.loader import explain_group
 
     loaded = require_policy(config)

@@ -20,11 +20,20 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+import pyarrow.compute as pc
+
 from evenlag.doctor.model import Check, Finding, failed, ok, skipped, warning
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupType, LagStatus, Mode
 from evenlag.errors import KafkaUnreachableError
 from evenlag.kafka.broker_requests import BrokerCalls
-from evenlag.kafka.connection import Grants, operation_name, request_limits, request_timeout_s
+from evenlag.kafka.connection import (
+    Grants,
+    kafka_client_settings,
+    kafka_errors,
+    operation_name,
+    request_limits,
+    request_timeout_s,
+)
 from evenlag.kafka.connection_failures import explain, tls_context
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
@@ -36,10 +45,11 @@ from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, PLANS
 from evenlag.policy.cluster_settings import DEFAULT_HINT_TOPIC, ClusterSettings
 from evenlag.policy.loader import LoadedPolicy
+from evenlag.policy.secrets import SecretRef
 from evenlag.policy.settings import Policy
-from evenlag.publishing.hint_topic import MAX_KEPT_BYTES, TopicState, is_plausible
+from evenlag.publishing.hint_topic import MAX_KEPT_BYTES, TopicState, is_plausible, read_hint_topic
 from evenlag.publishing.plugin_memory import MIN_DEFAULT_BYTES, groups_without_room, plugin_bytes
-from evenlag.publishing.writing.hint_publisher import publisher_id
+from evenlag.publishing.writing.hint_publisher import hint_publisher, publisher_id
 from evenlag.publishing.writing.topic_settings import (
     REQUIRED_SETTINGS,
     alter_command,
@@ -122,8 +132,6 @@ class KafkaView:
         """Open the connection."""
         from kafka.admin import KafkaAdminClient
 
-        from evenlag.kafka.connection import kafka_client_settings, kafka_errors
-
         with kafka_errors(self.settings):
             client = KafkaAdminClient(**kafka_client_settings(self.settings))
             client.describe_cluster()
@@ -156,8 +164,6 @@ class KafkaView:
     @cached_property
     def hint_topic_state(self) -> TopicState:
         """The current records of the hint topic."""
-        from evenlag.publishing.hint_topic import read_hint_topic
-
         return read_hint_topic(self.settings)
 
     @cached_property
@@ -291,8 +297,6 @@ def _each(look: Callable[[str], _Value], servers: Sequence[str]) -> list[_Value]
 
 def check_certificate(view: KafkaView) -> list[Finding]:
     """Check that each broker's certificate is accepted and does not expire soon."""
-    from evenlag.policy.secrets import SecretRef
-
     kafka = view.settings.kafka
     protocol = str(kafka.get("security_protocol", "PLAINTEXT"))
     if "SSL" not in protocol:
@@ -640,8 +644,6 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
 
 
 def _largest_plan(view: KafkaView) -> int | None:
-    import pyarrow.compute as pc
-
     of_cluster: list[Filter] = [("cluster", "=", view.name)]
     newest = view.reader.read_newest(PLANS, "day", columns=["day"], filters=of_cluster)["day"]
     if not len(newest):
@@ -750,8 +752,6 @@ def auto_create_findings(value: Any, *, hint_topic: str) -> list[Finding]:
 
 def _try_to_publish(view: KafkaView) -> list[Finding]:
     """Open a transaction as the publisher and abort it: read_committed consumers see nothing."""
-    from evenlag.publishing.writing.hint_publisher import hint_publisher
-
     if view.hint_topic.get("error_code"):
         return skipped("there is no hint topic to write to")
     with hint_publisher(view.cluster["cluster_id"], view.settings) as publisher:

@@ -4,7 +4,8 @@ import stat
 from collections.abc import Sequence
 
 from evenlag.doctor.model import Check, Finding, failed, ok, warning
-from evenlag.policy.loader import LoadedPolicy
+from evenlag.errors import SecretError
+from evenlag.policy.loader import LoadedPolicy, foreign_assignor_faults, rules_that_never_apply
 from evenlag.policy.settings import Policy
 
 
@@ -21,7 +22,6 @@ def policy_checks(loaded: LoadedPolicy, origin: str, clusters: Sequence[str]) ->
 
 def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
     """Check that every secret of the policy resolves and that no secret file is readable by every user."""
-    from evenlag.errors import SecretError
     from evenlag.publishing.sealing.row_seal import key_id
 
     found: list[Finding] = []
@@ -46,8 +46,6 @@ def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
 
 def check_rules(loaded: LoadedPolicy) -> list[Finding]:
     """Check that each rule can apply to a group."""
-    from evenlag.policy.loader import rules_that_never_apply
-
     found: list[Finding] = []
     for each in rules_that_never_apply(loaded):
         found += warning(each.message, each.remedy)
@@ -57,7 +55,6 @@ def check_rules(loaded: LoadedPolicy) -> list[Finding]:
 def check_assignors(policy: Policy) -> list[Finding]:
     """Check that the assignors of other packages load here, and that none has a name of ours."""
     from assignor_core.assignors.installed import declared_assignors
-    from evenlag.policy.loader import foreign_assignor_faults
 
     found: list[Finding] = []
     for fault in foreign_assignor_faults(policy):

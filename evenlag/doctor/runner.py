@@ -22,7 +22,7 @@ from evenlag.doctor.spark_checks import spark_checks
 from evenlag.errors import JobError, PolicyError, UsageError
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.lake_health import read_freshness
-from evenlag.policy.loader import LAKE_VARIABLE, LoadedPolicy
+from evenlag.policy.loader import LAKE_VARIABLE, LoadedPolicy, find_policy_path
 from evenlag.redaction import redact
 
 _LOGIN: Final = "brokers.login"
@@ -100,8 +100,6 @@ def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]
 
 
 def _lanes_of_policy(loaded: LoadedPolicy, reader: LakeReader, request: Request) -> list[Lane]:
-    from evenlag.policy.loader import find_policy_path
-
     policy = loaded.policy
     names = list(policy.clusters) if request.cluster is None else [policy_cluster(loaded, request.cluster)]
     origin = str(find_policy_path(request.config))

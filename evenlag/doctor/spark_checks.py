@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from evenlag.doctor.kafka_checks import why_unreachable
 from evenlag.doctor.model import Check, Finding, Verdict, failed, ok, skipped, warning
+from evenlag.errors import JarError
 from evenlag.redaction import redact, remember_secret
 from evenlag.spark_connect import (
     CONNECT_TYPE,
@@ -124,7 +125,6 @@ def check_packages(versions: Mapping[str, str | None]) -> list[Finding]:
 
 
 def _check_jars() -> list[Finding]:
-    from evenlag.errors import JarError
     from evenlag.spark_installation import delta_jars, jars_folder
     from evenlag.verified_jars import verify_jars
 

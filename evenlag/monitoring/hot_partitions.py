@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.enums import LagStatus
 from evenlag.lag.group_lag import is_inexact
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, MEMBERS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
 
 # Share of its owner's lag. The planner calls a partition dominating from the same share.
 _DOMINATES: Final = 0.98
@@ -93,8 +92,6 @@ def _groups_of_unknown_lag(reader: LakeReader, wanted: list[Filter]) -> list[str
 
 def hot_in(lag: pa.Table, members: pa.Table) -> list[HotPartition]:
     """Find the hot partitions of groups whose lag is completely known: at most one per group."""
-    import pyarrow.compute as pc
-
     owned = lag.filter(pc.is_valid(lag["owner_member_id"]))
     by_member = owned.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])
     largest = _by_group(by_member.group_by("group_id").aggregate([("lag_records_sum", "max")]))

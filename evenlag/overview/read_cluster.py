@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.enums import Mode, Outcome, PlanEvent
 from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows, is_inexact
@@ -38,10 +41,6 @@ from evenlag.queries.lag import (
     unknown_facts,
 )
 from evenlag.queries.plan_rows import last_events, newest_decisions
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 # Snapshots of a trend, and rows of lag that a request reads at most for those that are not known yet.
 NUM_POINTS: Final = 12
@@ -185,8 +184,6 @@ def _newest_with_lag(
 def _read_sums(
     reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]]
 ) -> dict[str, _Sums | None]:
-    import pyarrow.compute as pc
-
     if not snapshots:
         return {}
     keys = ["snapshot_id", "group_id"]
@@ -224,8 +221,6 @@ def _rows(
     decided: tuple[bool, Mapping[str, Mapping[str, Any]]],
     plans: Mapping[str, PlanState],
 ) -> list[GroupRow]:
-    import pyarrow.compute as pc
-
     is_decided, decisions = decided
     states = dict(zip(members["group_id"].to_pylist(), members["group_state"].to_pylist(), strict=True))
     failed = set(members.filter(pc.is_valid(members["error"]))["group_id"].to_pylist())
@@ -263,15 +258,11 @@ def _rows(
 
 
 def _stalled(lag: pa.Table) -> dict[str, int]:
-    import pyarrow.compute as pc
-
     rows = lag.filter(pc.fill_null(lag["stalled"], False)).group_by("group_id").aggregate([([], "count_all")])
     return dict(zip(rows["group_id"].to_pylist(), rows["count_all"].to_pylist(), strict=True))
 
 
 def _hot(lag: pa.Table, members: pa.Table) -> dict[str, HotPartition]:
-    import pyarrow.compute as pc
-
     # Few groups have a partition that may be hot; the others need no sums.
     heavy = lag.filter(pc.greater_equal(lag["lag_records"], MIN_LAG_RECORDS))["group_id"].unique()
     some = lag.filter(pc.is_in(lag["group_id"], heavy))

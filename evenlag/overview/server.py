@@ -6,6 +6,7 @@ each request needs a token.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
@@ -14,13 +15,14 @@ import resource
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -37,12 +39,6 @@ from evenlag.overview.views import (
     message_page,
     unreadable_policy,
 )
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from starlette.requests import Request
-
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 HEALTH_PATH: Final = "/healthz"

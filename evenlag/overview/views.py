@@ -18,7 +18,9 @@ from typing import Final
 from urllib.parse import urlencode
 
 from evenlag.errors import JobError, PolicyError
+from evenlag.html.markup import page, text
 from evenlag.lake.delta_log import table_version
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
     ADVICE,
     APPROVAL_REQUESTS,
@@ -131,8 +133,6 @@ def _parse(text: str) -> dict[str, str]:
 
 
 def _clusters_of(lakes: Mapping[str, str]) -> Iterator[ReportSource]:
-    from evenlag.lake.reader import LakeReader
-
     errors = []
     for prefix, lake in lakes.items():
         try:
@@ -180,7 +180,6 @@ def answer(
 
 
 def _page(sources: Mapping[str, ReportSource], name: str, group: str | None, hours: float) -> str:
-    from evenlag.lake.reader import LakeReader
     from evenlag.report.page import report_page
     from evenlag.report.read_report import read_report
 
@@ -197,8 +196,6 @@ def _page(sources: Mapping[str, ReportSource], name: str, group: str | None, hou
 
 def message_page(message: str) -> str:
     """Build a page with a message instead of a report."""
-    from evenlag.html.markup import page, text
-
     body = f'<main class="report"><h1>evenlag</h1><p class="note">{text(message)}</p></main>'
     return page("evenlag", body)
 
@@ -273,8 +270,6 @@ class OverviewView:
         return {name: counts for name, counts in found.items() if counts is not None}
 
     def _cluster(self, source: ReportSource) -> _Read:
-        from evenlag.lake.reader import LakeReader
-
         with self._reading:
             known = self._read.get(source)
             if known is not None and time.monotonic() - known.checked_s < _FRESH_S:
@@ -294,8 +289,6 @@ class OverviewView:
             return read
 
     def _count(self, source: ReportSource, now: datetime) -> ClusterCounts | None:
-        from evenlag.lake.reader import LakeReader
-
         reader = LakeReader(source.lake)
         with self._reading:
             known = self._counted.get(source)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.audit.enums import RebalanceCause
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
@@ -17,6 +21,8 @@ from evenlag.enums import OwnershipState, PlanEvent
 from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import moment, percent, speed_text
 from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows
+from evenlag.lake.file_pruning import Filter
+from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import OPEN_PLANS
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.snapshot_reader import snapshot_filters
@@ -68,16 +74,8 @@ from evenlag.report.model import (
 )
 from evenlag.report.verdict import build_verdict, published_plans
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
-
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.reader import LakeReader
-
-    # Lag by display name, as `member_rows` has it; the name None has the partitions without an owner.
-    _MemberLags = Mapping[str | None, Mapping[str, Any]]
+# Lag by display name, as `member_rows` has it; the name None has the partitions without an owner.
+_MemberLags = Mapping[str | None, Mapping[str, Any]]
 
 DEFAULT_HOURS: Final = 24.0
 _FIRST_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -199,8 +197,6 @@ def _name(member_id: str, instance: str | None, client: str | None, shared: Mapp
 
 def read_names(scope: Scope) -> Names:
     """Read the display names of all members of a period."""
-    import pyarrow.compute as pc
-
     columns = ["member_id", "group_instance_id", "client_id"]
     rows = scope.reader.read(MEMBERS, columns=columns, filters=scope.filters())
     rows = rows.filter(pc.is_valid(rows["member_id"])).group_by(columns).aggregate([])
@@ -238,8 +234,6 @@ def read_report(
     until: End of the period; the report has only data that was known then. Default: the newest snapshot.
     max_rows: Read at most about so many rows of ``lag``: the newest snapshots of the period, at least one.
     """
-    import pyarrow.compute as pc
-
     snapshots = _snapshots(reader, cluster, hours, until)
     last = snapshots.slice(snapshots.num_rows - 1).to_pylist()[0]
     groups = group_lags(*_read_newest(reader, last))
@@ -321,8 +315,6 @@ def _num_left_out(num_snapshots: int, num_partitions: int, max_rows: int | None)
 
 def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime | None) -> pa.Table:
     """Snapshots of a period, oldest first; with a requested end, only those that had ended by then."""
-    import pyarrow.compute as pc
-
     filters: list[Filter] = [("cluster", "=", cluster)]
     if until is not None:
         filters += [("day", "<=", until.date()), ("slot", "<=", until)]
@@ -355,9 +347,6 @@ def _read_newest(reader: LakeReader, snapshot: Mapping[str, Any]) -> tuple[pa.Ta
 
 
 def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     lag = scope.reader.read(LAG, columns=list(_LAG_COLUMNS), filters=scope.filters())
     lag = lag.filter(pc.is_in(lag["snapshot_id"], value_set=pa.array(scope.read_at, pa.string())))
     if lag.num_rows:
@@ -494,8 +483,6 @@ def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
 
 def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
     """Aggregate the lag of a group by snapshot, at its read times, which simulations use, too."""
-    import pyarrow.compute as pc
-
     keys = ["snapshot_id"]
     shown = lag["snapshot_id"].unique().to_pylist()
     lag = counted_rows(lag)
@@ -540,8 +527,6 @@ def cut(series: Series, since: datetime, until: datetime) -> Series:
 
 
 def _unknown_by_status(lag: pa.Table, *keys: str) -> list[dict[str, Any]]:
-    import pyarrow.compute as pc
-
     unknown = lag.filter(pc.is_null(lag["lag_records"]))
     rows: list[dict[str, Any]] = (
         unknown.group_by([*keys, "status"]).aggregate([([], "count_all")]).to_pylist()
@@ -556,8 +541,6 @@ def read_change(
     scope: Scope, lag: pa.Table, plans: Sequence[Mapping[str, Any]], names: Names
 ) -> LagChange | None:
     """Read the lag of the members around the newest plan that was applied, or else in the newest snapshot."""
-    import pyarrow.compute as pc
-
     by_slot = lag.sort_by("slot")["snapshot_id"].to_pylist()
     readable, newest = set(by_slot), by_slot[-1]
 
@@ -621,9 +604,6 @@ def _lag_by_member(rows: pa.Table, members: pa.Table, names: Names) -> _MemberLa
 
 def _as_planned(rows: pa.Table, planned: pa.Table) -> pa.Table:
     """Replace the owners by those of a plan; the plan may contain only the partitions that it moves."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     is_planned = pa.array([True] * planned.num_rows, pa.bool_())
     both = rows.join(
         planned.select(["topic", "partition", "owner_after"]).append_column("is_planned", is_planned),

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from evenlag.enums import DecisionKind, Mode, PlanEvent
 from evenlag.formatting import count_of, number
-from evenlag.report.model import Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
-
-    from evenlag.report.model import DecisionSummary, GroupLag, LagChange
+from evenlag.report.model import DecisionSummary, GroupLag, LagChange, Verdict, VerdictKind
 
 # What the period's plans came to, as an end of "2 were …".
 _ENDS: Final[dict[str | None, str]] = {

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import logging
 import os
+import socket
 import subprocess
 import time
 import uuid
@@ -23,8 +24,6 @@ from sandbox.processes import free_ports, kill_process, log_tail, start_process,
 
 def probe(bootstrap_servers: str) -> str | Exception:
     """Return the cluster id once the broker coordinates groups; until then the error that prevents it."""
-    import socket
-
     from kafka import KafkaAdminClient
     from kafka.errors import KafkaError
 
