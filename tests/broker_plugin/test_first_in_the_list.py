@@ -178,6 +178,7 @@ class Views:
         self.nodes.freeze(node_id)
         try:
             self.nodes.wait_for(is_free, f"node {node_id} still leads, or is waited for")
+            self.workload.wait_until_committing()
             self.publish(payload)
             self.ask_until(wanted)
         finally:
@@ -244,6 +245,7 @@ def test_views_of_hints_that_differ_for_a_while_lose_nothing_and_end_as_with_uni
             views.follow_beside_frozen(node_id, wanted)
             # With the hint that it had before, until it has read the topic.
             move_coordinator(nodes, workload.group_id, node_id)
+            workload.wait_until_committing()
             owners = views.ask_until(wanted)
         views.publish(None)
         first.wait_for("the hint is withdrawn", lambda now: now["WithdrawnTotal"] > 0)

@@ -8,7 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sandbox.processes import kill_process
+from sandbox.workload.journal import read_journal
 from sandbox.workload.workload import Workload, WorkloadError
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +36,22 @@ class FaultyWorkload(Workload):
             if time.monotonic() - since > timeout_s:
                 raise WorkloadError(f"{done} of {num_records} records are processed, and no more")
             time.sleep(0.1)
+
+    def wait_until_committing(self) -> None:
+        """Wait until each owner has committed from now on: what it gives up before is processed twice.
+
+        Needs traffic on all partitions.
+        """
+        read = {path: read_journal(path)[1] for path in self.journals}
+        committing: set[str] = set()
+
+        def all_commit() -> bool:
+            for path in self.journals:
+                events, read[path] = read_journal(path, read.get(path, 0))
+                committing.update(event["name"] for event in events if event["event"] == "committed")
+            return committing.issuperset(name for name, held in self.owners().items() if held)
+
+        wait_until(all_commit, what="not all owners commit", progress=lambda: sorted(committing))
 
     def note(self, event: str, **fields: Any) -> None:
         """Write an event of the caller to the workload's journal."""
