@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,6 +100,8 @@ def test_airflow_s_navigation_leads_to_the_groups_and_their_reports(
 
     errors = airflow.rest.get("plugins/importErrors")["import_errors"]
     assert [error for error in errors if "evenlag" in error["source"]] == []
+    providers = {row["package_name"]: row["version"] for row in airflow.rest.get("providers")["providers"]}
+    assert providers["evenlag"] == version("evenlag")
     plugins = airflow.rest.get("plugins")["plugins"]
     views = {view["name"]: view for plugin in plugins for view in plugin["external_views"]}
     route = views["evenlag"]["url_route"]
