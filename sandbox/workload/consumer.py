@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, UnknownBrokerIdError
 
 from evenlag.consumer import HintedConsumer, ProcessedOffsets
 from sandbox.kafka.topic_admin import DEFAULT_HINT_TOPIC
@@ -131,7 +131,15 @@ class Worker:
 
     def poll(self) -> None:
         """Process what one request returns at the specified rate, and commit it."""
-        batches = self.consumer.poll(timeout_ms=200)
+        try:
+            batches = self.consumer.poll(timeout_ms=200)
+        except UnknownBrokerIdError as error:
+            # A leader has just left the metadata; kafka-python would not fetch from it again.
+            self.journal.write("error", error=repr(error))
+            self.consumer.close()
+            self.offsets = _LoggingOffsets(self)
+            self.consumer = self.connect()
+            return
         generation = self.consumer.group_metadata().generation_id
         for tp, records in batches.items():
             offsets = [record.offset for record in records]

@@ -53,6 +53,8 @@ def test_who_died_was_thrown_out_or_could_not_commit_is_excused(tmp_path: Path) 
     assert findings(tmp_path, *begun, failed, gone, *again) == ["twice"]
     down = [event("broker_down", "w", 2.5), event("broker_up", "w", 3.5)]
     assert findings(tmp_path, *begun, failed, *down, gone, *again) == []
+    unanswered = failed | {"error": "KafkaTimeoutError(None)"}
+    assert findings(tmp_path, *begun, unanswered, gone, *again) == []
     fault = [event("fault_begun", "w", 2.5, node=2), event("fault_ended", "w", 3.5, node=2)]
     assert findings(tmp_path, *begun, failed, *fault, gone, *again) == []
     # The other way round: who does it again had it in hand when it was thrown out.

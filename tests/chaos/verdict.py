@@ -28,7 +28,7 @@ class Verdict:
     lost: Offsets that nobody processed, in words.
     two_owners: Partitions that two members processed in one generation, in words.
     unexcused: Records that were processed again though who did them first neither died nor was evicted nor
-        failed to commit to a broker that was down, in words.
+        failed to commit to a broker that was down or did not answer in time, in words.
     orphans: Partitions that stayed without an owner for more than two rebalances, in words.
     figures: Counts, for the record.
     """
@@ -137,10 +137,10 @@ def _unexcused(
     events: Iterable[Mapping[str, Any]],
 ) -> tuple[list[str], int]:
     """Return repetitions without an excuse, in words, and the number of those with one."""
-    failed: dict[int, list[float]] = defaultdict(list)
+    failed: dict[int, list[tuple[float, bool]]] = defaultdict(list)
     for event in events:
         if event["event"] == "commit_failed":
-            failed[event["pid"]].append(event["at_s"])
+            failed[event["pid"]].append((event["at_s"], "Timeout" in event["error"]))
     ends: dict[tuple[int, Partition], list[Ownership]] = defaultdict(list)
     for ownership in evidence.ownerships:
         ends[ownership.pid, ownership.partition].append(ownership)
@@ -181,14 +181,16 @@ def _was_thrown_out(work: Mapping[str, Any], ownerships: Iterable[Ownership]) ->
 def _is_excused(
     work: Mapping[str, Any],
     ownerships: Iterable[Ownership],
-    failed: Iterable[float],
+    failed: Iterable[tuple[float, bool]],
     outages: Iterable[tuple[float, float]],
 ) -> bool:
     for ownership in ownerships:
         if _covers(ownership, work):
             if ownership.end in ("lost", "killed"):
                 return True
-            in_time = [at_s for at_s in failed if work["at_s"] <= at_s <= ownership.until_s + _LOG_SLACK_S]
-            if any(down <= at_s <= up for at_s in in_time for down, up in outages):
-                return True
+            until_s = ownership.until_s + _LOG_SLACK_S
+            for at_s, is_unanswered in failed:
+                is_down = any(down <= at_s <= up for down, up in outages)
+                if work["at_s"] <= at_s <= until_s and (is_unanswered or is_down):
+                    return True
     return False
