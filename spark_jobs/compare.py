@@ -20,6 +20,9 @@ from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow as pa
+
 from evenlag.errors import PolicyError, SnapshotNotFoundError
 from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
@@ -51,7 +54,6 @@ from spark_jobs.transforms.simulations import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -154,9 +156,6 @@ def _of_days(cluster: str, days: list[date]) -> list[Filter]:
 
 def _readings(reader: LakeReader, cluster: str, days: list[date]) -> pa.Table:
     """The finished snapshots of the days in order, at most one per time: a few hundred per day."""
-    import numpy as np
-    import pyarrow as pa
-
     columns = ["snapshot_id", "slot", "end_read_at"]
     found = reader.read(SNAPSHOTS, columns=columns, filters=_of_days(cluster, days))
     found = found.sort_by([("end_read_at", "ascending"), ("snapshot_id", "ascending")])

@@ -12,6 +12,8 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.compute as pc
+
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import MEMBERSHIPS, TABLES, Table
@@ -74,8 +76,6 @@ def _find(
     reader: LakeReader, table: Table, erasure: Erasure, part: tuple[str, date]
 ) -> tuple[int, tuple[date, date] | None]:
     """Return the number of rows of a partition that have the name, and their first and last day."""
-    import pyarrow.compute as pc
-
     cluster, start = part
     filters = [("cluster", "=", cluster), ("day", ">=", start), ("day", "<=", end_of_part(table, start))]
     num, first, last = 0, None, None

@@ -7,6 +7,7 @@ Any other error ends the job with its exit code.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -16,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from evenlag.enums import CycleStep
 from evenlag.errors import FencedPublisherError, JobError, PolicyError
@@ -31,10 +32,6 @@ from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_j
 from spark_jobs.runtime.event_channel import EventChannel
 from spark_jobs.runtime.session import OpenSession, WarmSession, quiet_log
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
-
-if TYPE_CHECKING:
-    import argparse
-
 
 _LOG = named_logger(__name__)
 _STEPS: Final = {CycleStep.OBSERVE: run_observe, CycleStep.DECIDE: run_decide}

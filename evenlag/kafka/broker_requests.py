@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
+import kafka.errors
+
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
@@ -215,8 +217,6 @@ class BrokerCalls:
 
     def ask_any(self, make: Callable[[], Any]) -> Any:
         """Send one request to any broker."""
-        import kafka.errors
-
         (answer,) = self.run([Call(None, make)])
         if answer.error is not None:
             raise kafka.errors.KafkaConnectionError(answer.error)
@@ -272,8 +272,6 @@ class BrokerCalls:
             answers[number] = await self._answer(calls[number])
 
     async def _answer(self, call: Call) -> Answer:
-        import kafka.errors
-
         error, node = "no broker is left to be asked", call.node_id
         for attempt in range(MAX_ATTEMPTS):
             node = self._any_node() if call.node_id is None else call.node_id
@@ -296,8 +294,6 @@ class BrokerCalls:
         return Answer(None, error, _now(), node)
 
     async def _send(self, call: Call, node: int) -> Any:
-        import kafka.errors
-
         if (delay := self._budget.take()) > 0:
             self._deadline.extend(min(delay, self._budget.interval_s))
             await self._wait(delay)
@@ -351,8 +347,6 @@ _MAX_CHARACTERS = 300
 
 def no_answer_errors() -> tuple[type[Exception], ...]:
     """Return kafka-python's errors of a broker that cannot be reached, or does not answer in time."""
-    import kafka.errors
-
     return (
         kafka.errors.KafkaConnectionError,
         kafka.errors.KafkaTimeoutError,

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+import kafka.errors
+from kafka.admin import KafkaAdminClient
+
 from evenlag.errors import (
     JobError,
     KafkaAuthenticationError,
@@ -192,9 +195,6 @@ def open_admin_client(settings: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _connect(settings: Mapping[str, Any]) -> Any:
-    import kafka.errors
-    from kafka.admin import KafkaAdminClient
-
     servers = list(settings["bootstrap_servers"])
     random.shuffle(servers)
     timeout_ms = settings["bootstrap_timeout_ms"] / len(servers)
@@ -297,8 +297,6 @@ def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
 @contextmanager
 def kafka_errors(cluster: ClusterSettings) -> Iterator[None]:
     """Convert kafka-python's errors into errors that name the cluster's servers and a remedy."""
-    import kafka.errors
-
     servers = ", ".join(cluster.bootstrap_servers)
     summarize_connection_errors()
     try:

@@ -14,6 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.metadata import MetadataRequest
+
 from evenlag.errors import KafkaSettingsError
 from evenlag.kafka.broker_requests import in_one_line
 
@@ -68,8 +72,6 @@ def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
 
 def connection_failure(server: str, settings: Mapping[str, Any]) -> Failure | None:
     """Connect once to a broker as kafka-python does; return why it failed, None if the broker answers."""
-    from kafka.net.selector import NetworkSelector
-
     net = NetworkSelector()
     attempt = _Attempt()
     try:
@@ -100,9 +102,6 @@ class _Attempt:
 
     async def run(self, net: Any, settings: Mapping[str, Any]) -> Exception | None:
         """Return the error of the first step that fails."""
-        from kafka.net.manager import KafkaConnectionManager
-        from kafka.protocol.metadata import MetadataRequest
-
         manager = KafkaConnectionManager(net, **settings)
         build = manager._build_transport  # noqa: SLF001  # kafka-python has no public way to see an error
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from kafka.protocol.metadata import FindCoordinatorRequest
+
 from evenlag.kafka.broker_requests import Answer, Batch, BrokerCalls, Call
 from evenlag.kafka.topic_metadata import error_name
 
@@ -18,8 +20,6 @@ _BATCH_VERSION: Final = 4
 
 def find_coordinators(calls: BrokerCalls, group_ids: Sequence[str]) -> dict[str, int | str]:
     """Find the coordinators of groups."""
-    from kafka.protocol.metadata import FindCoordinatorRequest
-
     size = _KEYS_PER_REQUEST if calls.api_version(FindCoordinatorRequest) >= _BATCH_VERSION else 1
 
     def make(names: Sequence[str]) -> Callable[[], Any]:

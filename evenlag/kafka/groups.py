@@ -10,7 +10,10 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any, Final
 
+from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+
 from evenlag.enums import GroupType
+from evenlag.kafka import messages
 from evenlag.kafka.broker_requests import BrokerCalls, Call, RequestLimits
 from evenlag.kafka.coordinators import (
     COORDINATOR_ERRORS,
@@ -46,8 +49,6 @@ def list_groups(
     calls: BrokerCalls, brokers: Collection[int] | None = None
 ) -> tuple[dict[str, GroupListing], dict[int, str]]:
     """List the groups of all brokers, of every type, and the errors of brokers that did not list theirs."""
-    from kafka.protocol.admin import ListGroupsRequest
-
     groups: dict[str, GroupListing] = {}
     failed: dict[int, str] = {}
     pending = calls.brokers() if brokers is None else sorted(brokers)
@@ -130,10 +131,6 @@ def describe_named_groups(
 
 
 def _describe_request(names: Sequence[str], *, group_type: str, with_operations: bool) -> Any:
-    from kafka.protocol.admin import DescribeGroupsRequest
-
-    from evenlag.kafka import messages
-
     if group_type == GroupType.CLASSIC:
         return DescribeGroupsRequest(groups=list(names), include_authorized_operations=with_operations)
     requests = {

@@ -7,19 +7,16 @@ about :data:`MOST_PARTITIONS` partitions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.offsets import NO_RECORD, offsets_at
 from evenlag.kafka.topic_metadata import Partitions
 from evenlag.lag.arrays import Floats, Int64s
 from evenlag.lag.hourly_rates import find_places, partition_keys
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 MOST_PARTITIONS: Final = 1_000
 _MOMENTS: Final = 4
@@ -36,8 +33,6 @@ def with_interval_points(
 
     expected: ``topic_id, topic, partition, read_at, end_offset, last_records_per_s`` of an earlier snapshot.
     """
-    import pyarrow as pa
-
     of_offsets, of_expected = partition_keys(offsets, expected)
     place = find_places(of_offsets, of_expected)
     before = expected.take(pa.array(place, mask=place < 0))
@@ -72,8 +67,6 @@ def _changed(seconds: Floats, came: Floats, rate: Floats) -> Int64s:
 
 def _lists(rows: Int64s, at_ms: Int64s, offset: Int64s, num_rows: int, kind: pa.DataType) -> pa.Array:
     """Lists of points for some rows, null for the others."""
-    import pyarrow as pa
-
     size = np.zeros(num_rows, dtype=np.int64)
     size[rows] = at_ms.shape[1]
     at = pa.array(1_000 * at_ms.ravel()).cast(pa.timestamp("us", "UTC"))
@@ -83,12 +76,8 @@ def _lists(rows: Int64s, at_ms: Int64s, offset: Int64s, num_rows: int, kind: pa.
 
 
 def _floats(column: pa.ChunkedArray) -> Floats:
-    import pyarrow as pa
-
     return np.array(column.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(), dtype=np.float64)
 
 
 def _seconds(column: pa.ChunkedArray) -> Floats:
-    import pyarrow as pa
-
     return _floats(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) / 1e6

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafka.admin import ACLOperation
+
 from assignor_core.busy_time import BusyTime, read_busy_time
 from assignor_core.members import is_temporary_member
 from evenlag.enums import REBALANCING_STATES, GroupType
@@ -311,8 +313,6 @@ def _group_error(row: Any, group_type: str) -> str:
 
 
 def _operation_names(codes: Iterable[int] | None) -> list[str] | None:
-    from kafka.admin import ACLOperation
-
     if codes is None:
         return None
     not_operations = (ACLOperation.UNKNOWN, ACLOperation.ANY, ACLOperation.ALL)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 
 from assignor_core.busy_time import BusyTime
 from assignor_core.record import topic_id_text
@@ -20,6 +21,7 @@ from evenlag.enums import reset_age_ms
 from evenlag.kafka.broker_requests import Answer, BrokerCalls, Call
 from evenlag.kafka.coordinators import GroupRequests, ask_coordinators
 from evenlag.kafka.member_protocol import TopicCommits, read_group_offsets
+from evenlag.kafka.messages import DescribeShareGroupOffsetsRequest
 from evenlag.kafka.topic_metadata import (
     NO_LEADER,
     NO_REPLICA,
@@ -194,8 +196,6 @@ def leader_calls(
 
 
 def _request(partitions: Partitions, rows: Int64s, at_ms: Int64s, level: int) -> Any:
-    from kafka.protocol.consumer import ListOffsetsRequest
-
     topic = ListOffsetsRequest.ListOffsetsTopic
     partition = topic.ListOffsetsPartition
     moments = iter(at_ms.tolist())
@@ -400,14 +400,10 @@ def read_commits(
 
 
 def _takes_many(calls: BrokerCalls) -> bool:
-    from kafka.protocol.consumer import OffsetFetchRequest
-
     return calls.api_version(OffsetFetchRequest) >= _MANY_GROUPS
 
 
 def _commits_request(names: Sequence[str], *, is_one: bool, require_stable: bool) -> Any:
-    from kafka.protocol.consumer import OffsetFetchRequest
-
     if is_one:
         # Brokers before 3.0 accept one group per request.
         return OffsetFetchRequest(
@@ -428,7 +424,5 @@ def _commits_request(names: Sequence[str], *, is_one: bool, require_stable: bool
 
 
 def _share_request(names: Sequence[str]) -> Any:
-    from evenlag.kafka.messages import DescribeShareGroupOffsetsRequest
-
     group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
     return DescribeShareGroupOffsetsRequest(groups=[group(group_id=name, topics=None) for name in names])

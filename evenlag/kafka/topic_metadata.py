@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+import kafka.errors
 import numpy as np
+from kafka.protocol.metadata import MetadataRequest
 
 from assignor_core.record import topic_id_text
 from evenlag.kafka.broker_requests import Answer, BrokerCalls, Call
@@ -74,8 +76,6 @@ def read_metadata(
 
     from_followers: Whether consumers read from replicas in their rack (KIP-392), not from leaders only.
     """
-    from kafka.protocol.metadata import MetadataRequest
-
     response = calls.ask_any(
         lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False, **_NO_OPERATIONS)
     )
@@ -119,8 +119,6 @@ def find_denied_topics(calls: BrokerCalls, names: Sequence[str]) -> list[str]:
 
 
 def _ask_by_name(calls: BrokerCalls, names: Sequence[str]) -> list[Answer]:
-    from kafka.protocol.metadata import MetadataRequest
-
     topic = MetadataRequest.MetadataRequestTopic
 
     def make(part: Sequence[str]) -> Callable[[], Any]:
@@ -208,8 +206,6 @@ def read_topic_names(client: Any, topic_ids: Sequence[str]) -> dict[str, str]:
 
 def error_name(code: int) -> str:
     """Return kafka-python's name of an error of a request that reads, with the ACL that is missing."""
-    import kafka.errors
-
     name = str(kafka.errors.for_code(code).__name__)
     return f"{name}: {_MISSING_ACLS[code]}" if code in _MISSING_ACLS else name
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
 
+if TYPE_CHECKING:
     from evenlag.lake.tables import Column, Table
 
 _NESTED: Final = re.compile(r"^(ARRAY|STRUCT)<(.*)>$", re.DOTALL)
@@ -28,15 +28,11 @@ def stored_schema(table: Table) -> pa.Schema:
 
 
 def _schema_of(columns: Sequence[Column]) -> pa.Schema:
-    import pyarrow as pa
-
     return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
 
 
 def arrow_type(ddl: str) -> pa.DataType:
     """Convert a type of a contract, in Spark SQL's DDL, to Arrow's type."""
-    import pyarrow as pa
-
     simple = {
         "STRING": pa.string(),
         "INT": pa.int32(),

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from evenlag.errors import JobError, LakeError, SchemaError
 from evenlag.lake.location import LOG_FOLDER
 from evenlag.lake.schema_evolution import PROTOCOL
@@ -26,8 +28,6 @@ from evenlag.lake.schema_evolution import PROTOCOL
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-
-    import pyarrow as pa
 
     from evenlag.lake.location import LakePaths
     from evenlag.lake.tables import Table
@@ -150,8 +150,6 @@ def table_version(paths: LakePaths, table: Table) -> int | None:
 
 def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
     """Read the data files of a table, one per row: path, size, partition values and statistics."""
-    import pyarrow as pa
-
     with lake_errors(paths, table.name, "its log"):
         actions = pa.table(delta.get_add_actions(flatten=True))
         if paths.is_local:

@@ -11,14 +11,13 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.lake.tables import Table
 from evenlag.lake.tables.month_partitions import month_filter
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 # Column, comparison (``=``, ``in``, ``>=`` and so on) and value.
 Filter = tuple[str, str, Any]
@@ -35,8 +34,6 @@ def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -
 
     actions: One row per file, as :func:`evenlag.lake.delta_log.read_actions` returns them.
     """
-    import pyarrow.compute as pc
-
     for column, operator, value in filters:
         kind = schema.field(column).type
         if "partition.month" in actions.column_names and (month := month_filter(column, operator, value)):
@@ -54,9 +51,6 @@ def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -
 
 def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
     """Compare an expression or an array of values to a value; null gives null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if operator == "in":
         # A null among the values equals nothing, not even null.
         given = [one for one in value if one is not None]
@@ -81,8 +75,6 @@ def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
 
 def written_later(actions: pa.Table, since: datetime) -> pa.Table:
     """Select the files that were written at a moment or later, by their writers' clocks, or at none."""
-    import pyarrow.compute as pc
-
     # Whole milliseconds, rounded down.
     since_ms = int(since.timestamp() * 1000)
     return actions.filter(pc.fill_null(pc.greater_equal(actions["modification_time"], since_ms), True))
@@ -90,9 +82,6 @@ def written_later(actions: pa.Table, since: datetime) -> pa.Table:
 
 def bounds(actions: pa.Table, column: str, kind: pa.DataType) -> tuple[pa.Array, pa.Array] | None:
     """Return bounds of a column's values in each file, null without any; None if the log has none at all."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if (name := f"partition.{column}") in actions.column_names:
         values = actions[name].cast(kind)
         return values, values
@@ -112,9 +101,6 @@ def contradictions(rows: pa.Table, files: pa.Table, table: Table) -> pa.Array:
 
     A missing or truncated bound contradicts nothing.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     own = {"cluster": rows["cluster"], "day": rows["day"]}
     if table.is_by_month:
         own["month"] = pc.floor_temporal(own.pop("day"), unit="month")
@@ -138,9 +124,6 @@ def named_by_statistics(files: pa.Table, column: str, values: Collection[str]) -
 
     Statistics may be truncated: a prefix that both bounds have in common is taken for the value.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     low, high = f"min.{column}", f"max.{column}"
     if low not in files.column_names or high not in files.column_names:
         return frozenset()
@@ -153,9 +136,6 @@ def named_by_statistics(files: pa.Table, column: str, values: Collection[str]) -
 
 def _outside(values: pa.ChunkedArray, files: pa.Table, name: str) -> Iterator[pa.ChunkedArray]:
     """Whether each value of a column is outside of what the statistics of its file allow."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if {f"null_count.{name}", "num_records"} <= set(files.column_names):
         num_nulls, is_null = files[f"null_count.{name}"], pc.is_null(values)
         yield pc.and_(is_null, pc.equal(num_nulls, 0))
@@ -178,9 +158,6 @@ def _outside(values: pa.ChunkedArray, files: pa.Table, name: str) -> Iterator[pa
 
 def in_range(rows: pa.Table) -> pa.Table:
     """Return rows with null for dates and times that Python does not have: before year 1, after 9999."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for place, field in enumerate(rows.schema):
         if not pa.types.is_temporal(field.type) or not rows.num_rows:
             continue
@@ -196,9 +173,6 @@ def in_range(rows: pa.Table) -> pa.Table:
 
 def _by_bounds(actions: pa.Table, column: str, operator: str, value: Any, kind: pa.DataType) -> Any:
     """Whether each file may have a matching row, by minimum and maximum; None if they exclude nothing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     values = list(value) if operator == "in" else [value]
     if operator == "!=" or not values or any(one is None for one in values):
         return None

@@ -11,6 +11,9 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from evenlag.errors import LakeError, SchemaError
 from evenlag.lake.arrow_schema import stored_schema
 from evenlag.lake.delta_log import check_protocol, lake_errors, open_table, read_actions
@@ -34,8 +37,6 @@ from evenlag.logging_setup import named_logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
-
-    import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
 
@@ -181,8 +182,6 @@ class LakeReader:
             parts = pa.Table.from_batches(kept, scanner.projected_schema)
             rows = in_range(parts.select(read))
             return rows.append_column(_FAULT, contradictions(rows, files.take(parts[_FILE]), table))
-
-        import pyarrow as pa
 
         with self._selected(table, ()) as found:
             if found is None:
@@ -338,8 +337,6 @@ class LakeReader:
     @contextmanager
     def _selected(self, table: Table, filters: Sequence[Filter]) -> Iterator[tuple[Any, Any] | None]:
         """Provide the files that may match, and the condition on their rows; None without a table."""
-        import pyarrow.compute as pc
-
         schema = stored_schema(table)
         with self._opened(table) as delta:
             if delta is None:
@@ -356,8 +353,6 @@ class LakeReader:
             yield may_match(actions, schema, filters), condition
 
     def _rows(self, table: Table, files: pa.Table, columns: Sequence[str], condition: Any) -> pa.Table:
-        import pyarrow as pa
-
         schema = stored_schema(table)
 
         def scan(part: pa.Table) -> pa.Table:
@@ -373,7 +368,6 @@ class LakeReader:
 
     def _storage_check(self, table: Table) -> Callable[[pa.Table], None]:
         """Return a function that raises if the storage, not the content, keeps a file from being read."""
-        import pyarrow as pa
 
         def check(file: pa.Table) -> None:
             path = file["path"][0].as_py()
@@ -515,8 +509,6 @@ class NewestSearch:
         *,
         is_oldest: bool = False,
     ) -> None:
-        import pyarrow as pa
-
         if not (pa.types.is_temporal(kind) or pa.types.is_integer(kind)) or limit < 1:
             raise ValueError(f"no search for the {limit} newest rows by {by} ({kind})")
         self.rows: pa.Table | None = None
@@ -562,9 +554,6 @@ class NewestSearch:
 
     def add(self, rows: pa.Table) -> None:
         """Add the matching rows of the files that were read."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         rows = rows.filter(pc.is_valid(rows[self._by]))
         rows = rows if self.rows is None else pa.concat_tables([self.rows, rows])
         rows = rows.sort_by([(self._by, "ascending" if self._is_oldest else "descending")])

@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from evenlag.lake.location import LOG_FOLDER
 
 if TYPE_CHECKING:
@@ -72,7 +74,6 @@ def _without_broken(line: bytes, columns: Mapping[str, str]) -> bytes:
 
 
 def _checkpoint_without_broken(content: bytes, columns: Mapping[str, str]) -> bytes:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     actions = pq.read_table(pa.BufferReader(content))

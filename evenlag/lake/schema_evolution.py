@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from evenlag.errors import SchemaError
 from evenlag.lake.arrow_schema import stored_schema
 from evenlag.lake.tables.contract import MONTH
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
-    import pyarrow as pa
 
     from evenlag.lake.tables import Column, Table
 
@@ -102,8 +102,6 @@ def refuse_unknown(table: Table, columns: Collection[str]) -> None:
 
 def log_schema(delta: Any, table: Table) -> pa.Schema:
     """Return the schema of an open table: of its contract, and of columns that the contract does not know."""
-    import pyarrow as pa
-
     known = stored_schema(table)
     fields = pa.schema(delta.schema())
     return pa.schema([known.field(one.name) if one.name in known.names else one for one in fields])

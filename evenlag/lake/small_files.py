@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+import pyarrow as pa
 
 _SMALL_BYTES: Final = 256 * 1024
 _MAX_BYTES: Final = 64 * 1024 * 1024
@@ -19,7 +19,6 @@ _LOCK: Final = threading.Lock()
 @cache
 def storage_handler() -> Any:
     """Return the class of file systems of a table's folder, by its address and the sizes of its files."""
-    import pyarrow as pa
     from deltalake.fs import DeltaStorageHandler
 
     class SmallFiles(DeltaStorageHandler):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pyarrow as pa
 
 from evenlag.lake.delta_log import one_line
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ERROR: Final = "error"
 """Column of an unreadable file: why it cannot be read."""
@@ -26,8 +25,6 @@ def scan_readable(
 
     check_storage: Raises if one file could not be read for a reason that is not its own.
     """
-    import pyarrow as pa
-
     try:
         rows = scan(files)
         rows.validate(full=True)

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.arrow_schema import arrow_schema, stored_schema
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
@@ -29,8 +31,6 @@ from evenlag.lake.tables.month_partitions import with_month
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.tables import Table
@@ -92,7 +92,6 @@ class DirectWriter:
         read: Returns the rows, in parts; called again after a conflict. deltalake consumes them in a thread
             of its own, in which deltalake cannot be used.
         """
-        import pyarrow as pa
 
         def attempt() -> bool:
             with self.opened() as delta:
@@ -111,8 +110,6 @@ class DirectWriter:
 
     def conform(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
         """Convert rows to the contract's columns and types, and add their partition."""
-        import pyarrow as pa
-
         schema = arrow_schema(self.table)
         if isinstance(rows, pa.Table):
             refuse_unknown(self.table, rows.column_names)

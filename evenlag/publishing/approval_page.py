@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow.compute as pc
+
 from evenlag.enums import GroupType
 from evenlag.formatting import at_least, middle_cut, moment, number, percent
 from evenlag.safe_text import markdown_text, printable
@@ -110,8 +112,6 @@ def _picture(rows: pa.Table, names: Mapping[str, str]) -> str:
 
 
 def _moves(rows: pa.Table, names: Mapping[str, str]) -> str:
-    import pyarrow.compute as pc
-
     order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
     moved = rows.filter(pc.equal(rows["moved"], True)).sort_by(order).slice(0, _MAX_MOVES).to_pylist()
     lines = ["| partition | lag | from | to |", "| --- | ---: | --- | --- |"]
@@ -129,8 +129,6 @@ _SIDES: Final = ("owner_before", "owner_after")
 
 def _member_names(rows: pa.Table) -> dict[str, str]:
     """Names of members: the instance id where they have one, else the member id."""
-    import pyarrow.compute as pc
-
     names = {member: member for member in pc.unique(rows["owner_before"]).to_pylist() if member}
     pairs = rows.group_by(["owner_after", "owner_after_key"]).aggregate([]).to_pylist()
     for pair in pairs:

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, TypeVar
 
+from kafka import KafkaConsumer, TopicPartition
+from kafka.partitioner import murmur2
+
 from assignor_core.errors import HintError
 from assignor_core.hint import GROUP_KEY_PREFIX, STOP_KEY, Hint, hint_key
 from assignor_core.loads import LOADS_KEY_PREFIX, MAX_CLOCK_AHEAD_MS, Loads
@@ -91,8 +94,6 @@ class TopicState:
 
 def own_partition(group_id: str, num_partitions: int) -> int:
     """Return the partition of a group's records: that of its hint's key, by Kafka's default partitioner."""
-    from kafka.partitioner import murmur2
-
     return int(murmur2(hint_key(group_id)) & 0x7FFFFFFF) % num_partitions
 
 
@@ -169,8 +170,6 @@ def _require_visible(cluster: ClusterSettings) -> None:
 
 def is_committed(cluster: ClusterSettings, partition: int, offset: int) -> bool:
     """Return whether a record of a transaction that has ended is visible: committed, not aborted."""
-    from kafka import TopicPartition
-
     with _reader(cluster) as consumer:
         place = TopicPartition(cluster.hint_topic, partition)
         consumer.assign([place])
@@ -182,8 +181,6 @@ def is_committed(cluster: ClusterSettings, partition: int, offset: int) -> bool:
 @contextmanager
 def _reader(cluster: ClusterSettings, on_skip: Callable[[int, int], None] | None = None) -> Iterator[Any]:
     """Open a consumer of committed records that never decompresses."""
-    from kafka import KafkaConsumer
-
     with kafka_errors(cluster):
         consumer = KafkaConsumer(**{**kafka_client_settings(cluster), **READER_CONFIG})
         try:
@@ -195,8 +192,6 @@ def _reader(cluster: ClusterSettings, on_skip: Callable[[int, int], None] | None
 
 def _all_records(consumer: Any, cluster: ClusterSettings) -> Iterator[list[Any]]:
     """All records up to the current end, poll by poll; transaction markers are not records."""
-    from kafka import TopicPartition
-
     numbers = consumer.partitions_for_topic(cluster.hint_topic) or ()
     partitions = [TopicPartition(cluster.hint_topic, number) for number in sorted(numbers)]
     consumer.assign(partitions)

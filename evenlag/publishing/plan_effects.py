@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.lag.group_lag import counted_rows
 from evenlag.lag.speed_rows import with_speeds
+from evenlag.lake.file_pruning import Filter
 from evenlag.lake.snapshot_ids import slot_day
+from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS, SPEEDS
 from evenlag.lake.tables.simulation import REPLAYED_LAG, REPLAYED_MEMBERS
 from evenlag.logging_setup import named_logger
+from evenlag.planning.evaluations import DuePlan, PlanEffect
 from evenlag.planning.group_work import GroupFacts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    import pyarrow as pa
-
-    from evenlag.lake.file_pruning import Filter
-    from evenlag.lake.snapshot_reader import SnapshotReader
-    from evenlag.planning.evaluations import DuePlan, PlanEffect
-    from evenlag.planning.published_plans import PublishedPlan
+from evenlag.planning.published_plans import PublishedPlan
+from evenlag.simulation.estimates import estimate, known_speeds
+from evenlag.simulation.history import build_history, read_snapshots
+from evenlag.simulation.plan_effect import measure_effect
+from evenlag.simulation.simulate_group import replay_blocker
 
 _LOG = named_logger(__name__)
 # Plans whose rows are read at once, and rows of a plan's snapshots: of more snapshots some are left out.
@@ -66,8 +69,6 @@ class _Period(NamedTuple):
 
 def _period(plan: PublishedPlan, at: Mapping[str, datetime], num_partitions: int) -> _Period:
     """The snapshots of a plan until its horizon, and a few before; of very many some are left out."""
-    import numpy as np
-
     names = sorted(at, key=lambda name: (at[name], name))
     before = [place for place, name in enumerate(names) if at[name] <= plan.published_at]
     first = max(before, default=0)
@@ -79,9 +80,6 @@ def _period(plan: PublishedPlan, at: Mapping[str, datetime], num_partitions: int
 
 def _read(rows: SnapshotReader, plans: Sequence[DuePlan], names: set[str]) -> tuple[pa.Table, pa.Table]:
     """Rows of ``lag``, and of ``members`` with speeds, of the plans' groups in some snapshots."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     wanted: list[Filter] = [
         ("cluster", "=", rows.cluster),
         ("day", "in", {slot_day(name) for name in names}),
@@ -104,14 +102,12 @@ def _read(rows: SnapshotReader, plans: Sequence[DuePlan], names: set[str]) -> tu
 def _effect(
     one: DuePlan, period: _Period, at: Mapping[str, datetime], lag: pa.Table, members: pa.Table
 ) -> PlanEffect | str:
-    import pyarrow.compute as pc
-
     try:
         of_plan = (
             each.filter(
                 pc.and_(
                     pc.equal(each["group_id"], one.plan.group_id),
-                    pc.is_in(each["snapshot_id"], _texts(period.names)),
+                    pc.is_in(each["snapshot_id"], pa.array(period.names, pa.string())),
                 )
             )
             for each in (lag, members)
@@ -127,13 +123,6 @@ def _effect(
 def _replay(
     one: DuePlan, period: _Period, at_s: Sequence[float], lag: pa.Table, members: pa.Table
 ) -> PlanEffect | str:
-    import numpy as np
-
-    from evenlag.simulation.estimates import estimate, known_speeds
-    from evenlag.simulation.history import build_history, read_snapshots
-    from evenlag.simulation.plan_effect import measure_effect
-    from evenlag.simulation.simulate_group import replay_blocker
-
     seen, _ = read_snapshots(lag, members, period.names, np.array(at_s))
     history = build_history(seen)
     reason = replay_blocker(history)
@@ -146,9 +135,3 @@ def _replay(
     estimates = estimate(history, known=known_speeds(members, history))
     effect = measure_effect(history, estimates, times, period.since.timestamp())
     return effect or "no snapshot before its horizon shows it followed"
-
-
-def _texts(values: Sequence[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values, pa.string())

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from assignor_core.hint import HintPayload
@@ -302,8 +303,6 @@ def group_lag(
     group: LiveGroup, settings: GroupSettings, group_id: str, offsets: LiveOffsets
 ) -> NDArray[np.int64]:
     """Return a group's current lag in records, by its topics and partitions; -1: unknown, or a bound."""
-    import pyarrow.compute as pc
-
     names = [topic for topic, _, _ in group.topics]
     member = {"member_id": "", "assignment": [], "subscription": names}
     subscribed = member_rows([{"group_id": group_id, "group_state": group.state, **member}])

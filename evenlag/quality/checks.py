@@ -14,6 +14,9 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from evenlag.enums import HINTABLE_TYPES, GroupState, LagStatus
 from evenlag.lag.arrays import flatten_assignments
 from evenlag.lake.snapshot_reader import snapshot_filters
@@ -21,8 +24,6 @@ from evenlag.lake.tables import LAG, MEMBERS, OFFSETS, QUALITY_RESULTS, SNAPSHOT
 from evenlag.policy.gates import Comparison, is_unknown
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from evenlag.lake.reader import LakeReader
 
 # Alerts report it by a kind of its own, with the number of partitions.
@@ -280,8 +281,6 @@ def measure_snapshot(
 
     Returns measures by name; one that cannot be computed is None.
     """
-    import pyarrow.compute as pc
-
     times = [marker.get(name) for name in _TIMES]
     known = [moment for moment in times if moment is not None]
     end, start = offsets["high_watermark"], offsets["log_start_offset"]
@@ -303,9 +302,6 @@ def measure_groups(
     members: pa.Table, commits: pa.Table, lag: pa.Table, topic_sizes: pa.Table
 ) -> dict[str, int]:
     """Count in all rows of some groups; the counts of batches of groups add up."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     failed = pa.concat_tables(
         [one.filter(pc.is_valid(one["error"])).select(["group_id"]) for one in (members, commits)]
     )
@@ -345,8 +341,6 @@ def combine(
 
 
 def _measure_lag(lag: pa.Table, members: pa.Table, topic_sizes: pa.Table) -> dict[str, int]:
-    import pyarrow.compute as pc
-
     records, status = lag["lag_records"], lag["status"]
     misfits = pc.or_(
         pc.and_(_is_one_of(status, (LagStatus.UNKNOWN,)), pc.is_valid(records)),
@@ -378,9 +372,6 @@ def _measure_lag(lag: pa.Table, members: pa.Table, topic_sizes: pa.Table) -> dic
 
 def _count_lag_missing(lag: pa.Table, members: pa.Table, topic_sizes: pa.Table) -> int:
     """Partitions of subscribed topics without a row; a duplicate must not hide a missing one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     listed = members["subscription"].combine_chunks()
     subscribed = pa.table(
         {
@@ -399,9 +390,6 @@ def _count_lag_missing(lag: pa.Table, members: pa.Table, topic_sizes: pa.Table) 
 
 
 def _count_two_owners(members: pa.Table) -> int:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     assigned = flatten_assignments(members["assignment"])
     owned = pa.table(
         {
@@ -415,8 +403,6 @@ def _count_two_owners(members: pa.Table) -> int:
 
 
 def _count_backwards(offsets: pa.Table, earlier: pa.Table) -> int:
-    import pyarrow.compute as pc
-
     before = earlier.rename_columns([*_PARTITION, "earlier"])
     both = offsets.select([*_PARTITION, "high_watermark"]).join(before, _PARTITION, join_type="inner")
     return _count(_holds(pc.less(both["high_watermark"], both["earlier"])))
@@ -432,21 +418,14 @@ def _num_distinct(rows: pa.Table, columns: list[str]) -> int:
 
 
 def _count(is_true: Any) -> int:
-    import pyarrow.compute as pc
-
     return pc.sum(is_true).as_py() or 0
 
 
 def _holds(condition: Any) -> Any:
     """A condition, false where it is null."""
-    import pyarrow.compute as pc
-
     return pc.fill_null(condition, False)
 
 
 def _is_one_of(values: pa.ChunkedArray, members: Iterable[StrEnum]) -> Any:
     """Whether a text is one of an enumeration's; false where it is null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.is_in(values, value_set=pa.array([each.value for each in members], pa.string()))

@@ -14,6 +14,8 @@ from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake import conflicts
 from evenlag.lake.delta_log import check_log_is_there, note_write, open_table
@@ -32,7 +34,6 @@ from spark_jobs.runtime.frames import conform, with_month
 from spark_jobs.runtime.sql_text import days_condition, identifier
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 
@@ -117,8 +118,6 @@ class Lake:
         frame: The rows. Few rows as an Arrow table with the contract's columns and types cost Spark less.
         sort_by: Columns that rows are sorted by within a file, so that readers can skip row groups.
         """
-        import pyarrow as pa
-
         if isinstance(frame, pa.Table):
             if sort_by:
                 # Here: a session's first sort costs Spark more than to write the rows.

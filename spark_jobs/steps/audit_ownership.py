@@ -14,6 +14,8 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+import pyarrow as pa
+
 from evenlag.audit.pending_days import (
     AuditDay,
     AuditProgress,
@@ -201,8 +203,6 @@ def _is_worth_a_record(earlier: AuditProgress, now: AuditProgress) -> bool:
 
 
 def _write_day(lake: Lake, cluster: str, day: AuditDay) -> None:
-    import pyarrow as pa
-
     head = {"cluster": cluster, "day": day.day, "input_hash": day.input_hash}
     rows = pa.Table.from_pylist([head | row for row in day.snapshots], arrow_schema(AUDITED_SNAPSHOTS))
     readings = number_snapshots(lake.spark.createDataFrame(rows, AUDITED_SNAPSHOTS.ddl))

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from evenlag.enums import OnFailure
 from evenlag.errors import QualityCheckError
@@ -35,10 +37,6 @@ from evenlag.quality.checks import (
 from spark_jobs.steps.expectations import run_suite, verdict_columns
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
 _LOG = named_logger(__name__)
 # After a longer pause the retention of Kafka's topics has moved on, and only newer topics could be compared.
 _EARLIER: Final = timedelta(days=7)
@@ -49,8 +47,6 @@ def check_snapshot(
     rows: SnapshotRows, settings: QualitySettings, run_id: str, checked_at: datetime
 ) -> list[dict[str, Any]]:
     """Check a snapshot and write the verdicts; return those on record if it has been checked."""
-    import pyarrow as pa
-
     if known := _read_results(rows):
         return known
     try:

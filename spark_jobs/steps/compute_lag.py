@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.kafka.arrow_rows import with_head
 from evenlag.lag.formula import STORED_ONLY
@@ -21,7 +23,6 @@ from spark_jobs.transforms.batch_packing import pack_groups
 from spark_jobs.transforms.lag import COMMIT_HISTORY, OFFSET_HISTORY, build_lag, count_rows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -111,9 +112,6 @@ def _count_in_driver(
 
 def count_partitions(rows: SnapshotRows) -> pa.Table:
     """Return ``group_id, topic, num_partitions``: of a topic subscribed to or owned, all; else commits."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     pair = ["group_id", "topic"]
     members = rows.rows(MEMBERS, _MEMBER_COLUMNS)
 
@@ -135,8 +133,6 @@ def count_partitions(rows: SnapshotRows) -> pa.Table:
 
 def _with_batches(topics: pa.Table, num_snapshots: int, cores: int) -> pa.Table:
     """Return ``group_id, topic, batch`` of groups in batches of about equal size."""
-    import pyarrow as pa
-
     sizes = topics.group_by("group_id").aggregate([("num_partitions", "sum")])
     batch = pack_groups(num_snapshots * sizes["num_partitions_sum"].to_numpy(), cores)
     return topics.join(pa.table({"group_id": sizes["group_id"], "batch": pa.array(batch)}), "group_id")

@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from evenlag.enums import DecisionKind, PlanEvent
 from evenlag.errors import LakeError, PolicyError
@@ -52,7 +53,6 @@ from spark_jobs.transforms.measured_values import join_partition_values, join_sp
 from spark_jobs.transforms.plan_frames import build_plans, plan_in_driver, select_assignments, shared_values
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     _ReadAssignments = Callable[[Collection[str]], Iterable[pa.Table]]
@@ -175,8 +175,6 @@ def _complete_plans(
     sealer: Sealer | None,
 ) -> dict[str, dict[str, int]]:
     """Plan again, and write the plans of the record that are not known; return the counts of its plans."""
-    import pyarrow as pa
-
     root = rows.lake.paths.root
     with CachedFrames() as cached:
         planned, read_assignments = _plan(rows, context, cached)
@@ -247,7 +245,6 @@ def _read_assignments(
     plans: DataFrame, planned: pa.Table, context: PlanContext, plan_ids: Collection[str]
 ) -> Iterator[pa.Table]:
     """Read the partitions of some plans from Spark, some groups at a time."""
-    import pyarrow as pa
     from pyspark.sql import functions as sf
 
     heads = table_rows(planned, "head", PLANS, shared_values(context)).sort_by("group_id")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def count_group_rows(lag: DataFrame, members: DataFrame) -> tuple[list[str], NDA
 
 def with_batches(rows: DataFrame, group_ids: list[str], batches: NDArray[np.int32]) -> DataFrame:
     """Repartition rows by batch: Spark partition b of the result contains exactly batch b."""
-    import pyarrow as pa
     from pyspark.sql import functions as sf
 
     table = pa.table({"group_id": pa.array(group_ids, pa.string()), "batch": pa.array(batches)})

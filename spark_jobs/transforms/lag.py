@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from evenlag.lag.formula import STORED_ONLY, count_lag
 from evenlag.lag.partitions import FROM_OFFSETS, join_partitions
 from evenlag.lake.tables import LAG
@@ -13,7 +16,6 @@ from evenlag.policy.group_settings import GroupSettings
 from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -80,9 +82,6 @@ def build_lag(
     rows = reduce(lambda above, below: above.unionByName(below, allowMissingColumns=True), parts)
 
     def count(batch: pa.Table) -> pa.Table:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         def of_kind(kind: str) -> pa.Table:
             return batch.filter(pc.equal(batch["kind"], kind))
 

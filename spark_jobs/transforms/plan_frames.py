@@ -11,6 +11,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from evenlag.enums import Mode
@@ -19,8 +22,6 @@ from evenlag.planning.plan_batch import PLANNED, SHARED, PlanContext, assignment
 from spark_jobs.transforms.batch_packing import with_batches
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 
@@ -79,9 +80,6 @@ def plan_in_driver(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa
 
 def select_assignments(planned: pa.Table, context: PlanContext, plan_ids: Collection[str]) -> pa.Table:
     """Select ``plan_assignments`` of some plans; of shadow plans, which nobody follows, only the moves."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     # A session's first query that takes lists of structures apart costs Spark a second or two.
     wanted = pa.array(sorted(plan_ids), pa.string())
     is_chosen = pc.and_(pc.is_valid(planned["rows"]), pc.is_in(planned["plan_id"], wanted))
@@ -97,10 +95,6 @@ def select_assignments(planned: pa.Table, context: PlanContext, plan_ids: Collec
 
 def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> Iterator[pa.RecordBatch]:
     """Plan the groups of one Spark partition. It is one batch and is read completely into memory."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     read = list(batches)
     if not read:
         return

@@ -6,20 +6,25 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from evenlag.enums import LagStatus
+from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
 from evenlag.lake.tables.simulation import REPLAYED_LAG, REPLAYED_MEMBERS
+from evenlag.simulation.estimates import known_speeds
+from evenlag.simulation.history import build_history, read_snapshots
+from evenlag.simulation.simulate_group import ScoredSnapshots, SnapshotScores, score_group, simulate_group
 from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
     from pyspark.sql import DataFrame
 
+    # pydantic: executors do not have it.
     from evenlag.policy.candidates import Candidate
     from evenlag.policy.settings import Pauses, Policy
-    from evenlag.simulation.simulate_group import ScoredSnapshots, SnapshotScores
 
 
 def _row_of(table: Table) -> str:
@@ -80,14 +85,6 @@ def select_rows(compared: DataFrame, kind: Column, table: Table) -> DataFrame:
 
 def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonContext) -> pa.Table:
     """Compare the candidates for one group; where a result is not available, the row has a reason."""
-    import numpy as np
-    import pyarrow as pa
-
-    from evenlag.lake.arrow_schema import arrow_schema
-    from evenlag.simulation.estimates import known_speeds
-    from evenlag.simulation.history import build_history, read_snapshots
-    from evenlag.simulation.simulate_group import score_group, simulate_group
-
     group_id = (lag if lag.num_rows else members)["group_id"][0].as_py()
     at_s = np.array(context.at_us, dtype=np.float64) / 1e6
     seen, shown = read_snapshots(lag, members, context.snapshot_ids, at_s)
@@ -112,10 +109,6 @@ def compare_one_group(lag: pa.Table, members: pa.Table, context: ComparisonConte
 
 
 def _as_compared(rows: pa.Table, kind: Column) -> pa.Table:
-    import pyarrow as pa
-
-    from evenlag.lake.arrow_schema import arrow_schema
-
     schema = arrow_schema(COMPARED)
     columns = [
         rows.to_struct_array() if field.name == kind.name else pa.nulls(rows.num_rows, field.type)
@@ -128,10 +121,6 @@ def _moment_table(
     moments: ScoredSnapshots, places: NDArray[np.int64], shared: dict[str, Any], context: ComparisonContext
 ) -> pa.Table:
     """One row per scored snapshot."""
-    import pyarrow as pa
-
-    from evenlag.lake.arrow_schema import arrow_schema
-
     schema = arrow_schema(COMPARISONS)
     ids, slots = (pa.array(values).take(pa.array(places)) for values in (context.snapshot_ids, context.slots))
     columns: dict[str, Any] = {"snapshot_id": ids, "slot": slots}
@@ -150,8 +139,6 @@ def _moment_table(
 
 
 def _score_columns(scores: SnapshotScores) -> dict[str, Any]:
-    import numpy as np
-
     return {
         "num_unassigned_partitions": scores.unassigned,
         "moves": scores.moves,
@@ -170,9 +157,6 @@ def _score_columns(scores: SnapshotScores) -> dict[str, Any]:
 
 def _column(value: Any, kind: pa.DataType, length: int) -> pa.Array:
     """A column from a constant, from an array, or of nulls."""
-    import numpy as np
-    import pyarrow as pa
-
     if isinstance(value, np.ndarray):
         return pa.array(value, from_pandas=True).cast(kind)  # NaN is null
     if isinstance(value, pa.Array | pa.ChunkedArray):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow.compute as pc  # noqa: TID253 - the rows are Arrow tables
+import pyarrow.compute as pc
 import pytest
 
 import evenlag

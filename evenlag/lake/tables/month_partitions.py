@@ -10,6 +10,8 @@ from calendar import monthrange
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
+
 from evenlag.lake.arrow_schema import stored_schema
 
 if TYPE_CHECKING:
@@ -37,8 +39,6 @@ def end_of_part(table: Table, start: date) -> date:
 
 def with_month(data: pa.Table, table: Table) -> pa.Table:
     """Add ``month`` to rows of a table, if it partitions the table."""
-    import pyarrow.compute as pc
-
     if table.is_by_month:
         data = data.append_column("month", pc.floor_temporal(data["day"], unit="month"))
     schema = stored_schema(table)

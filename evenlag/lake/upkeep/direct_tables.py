@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from evenlag.errors import LakeError
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
 from evenlag.lake.delta_log import open_table
@@ -18,8 +20,6 @@ from evenlag.lake.tables.month_partitions import partition_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import date
-
-    import pyarrow as pa
 
     from evenlag.lake.file_pruning import Filter
     from evenlag.lake.tables import Table
@@ -148,7 +148,6 @@ def replace_rows(
 
     condition, filters: The same condition on rows, in DataFusion's SQL and for readers.
     """
-    import pyarrow as pa
     from deltalake import write_deltalake
 
     within = f"{_part(table, *part)} AND {condition}"

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.compute as pc
 
+if TYPE_CHECKING:
     from evenlag.lake.tables import Table
 
 ERASED: Final = "erased"
@@ -96,9 +97,6 @@ class Erasure:
 
     def erase(self, batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
         """Delete or change the rows that have the name."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         column = self.row_column(table)
         for given in batches:
             batch = given
@@ -117,9 +115,6 @@ class Erasure:
         return tuple(dict.fromkeys((self.name, json.dumps(self.name)[1:-1])))
 
     def _hit(self, batch: pa.RecordBatch, table: Table) -> Any:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         column = self.row_column(table)
         hit: Any = pa.array([False] * batch.num_rows)
         if column is not None:
@@ -143,9 +138,6 @@ class Erasure:
 
 def _may_have(values: Any, parts: Iterable[str]) -> bool:
     """Whether any text in an array may have one of some parts."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = values.type
     if pa.types.is_string(kind):
         return any(pc.any(pc.match_substring(values, part)).as_py() for part in parts)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.compute as pc
+
 from evenlag.errors import LakeError
 from evenlag.lake.delta_log import open_table, read_actions
 from evenlag.lake.upkeep.direct_tables import replace_rows, sql_literal, trim_log
@@ -48,8 +50,6 @@ def _find_small(paths: LakePaths, table: Table, cluster: str) -> tuple[date, str
 
     Returns the partition's first day, and the first and last snapshot of their rows.
     """
-    import pyarrow.compute as pc
-
     with open_table(paths, table) as delta:
         files = None if delta is None else read_actions(delta, paths, table)
     if files is None or f"min.{_SNAPSHOT}" not in files.column_names:

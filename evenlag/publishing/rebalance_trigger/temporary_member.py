@@ -11,6 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.consumer import JoinGroupRequest, LeaveGroupRequest
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+
 from assignor_core.members import TEMPORARY_MEMBER_MARK
 from evenlag.enums import EVENLAG_ASSIGNOR, GroupState
 from evenlag.errors import JobError
@@ -102,8 +106,6 @@ class _Watched:
             raise NotAskedError(f"the group has selected the assignor {group.protocol_data!r}")
 
     def _describe(self) -> Any:
-        from kafka.protocol.admin import DescribeGroupsRequest
-
         call = Call(self.node, lambda: DescribeGroupsRequest(groups=[self.group_id]))
         (answer,) = self._calls.run([call])
         if answer.response is None:
@@ -159,9 +161,6 @@ class _TemporaryMember:
         raise NotAskedError("the coordinator gave the temporary member no id")
 
     def _request(self, session_timeout_ms: int) -> Callable[[], Any]:
-        from kafka.protocol.consumer import JoinGroupRequest
-        from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
-
         subscription = ConsumerProtocolSubscription(
             version=1, topics=[], user_data=TEMPORARY_MEMBER_MARK, owned_partitions=[]
         ).encode()
@@ -195,8 +194,6 @@ def _check(error_code: int) -> None:
 
 def _leave(calls: BrokerCalls, group_id: str, member_id: str) -> None:
     """Leave by the member's id; what fails is logged, and the coordinator removes the member by itself."""
-    from kafka.protocol.consumer import LeaveGroupRequest
-
     identity = LeaveGroupRequest.MemberIdentity(member_id=member_id, group_instance_id=None, reason=_REASON)
 
     def request() -> Any:

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import pyarrow as pa
+
 from evenlag.lake.arrow_schema import arrow_schema
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from evenlag.lake.tables import Table
     from evenlag.policy.cluster_settings import ClusterSettings
     from evenlag.policy.secrets import SecretRef
@@ -81,8 +81,6 @@ class Sealer:
 
     def seal_some(self, table: Table, rows: pa.Table, chosen: Sequence[bool]) -> pa.Table:
         """Return rows with the seals of some of them."""
-        import pyarrow as pa
-
         listed = rows.filter(pa.array(chosen, pa.bool_())).to_pylist()
         seals = iter([self.seal(table, row) for row in listed])
         column = pa.array([next(seals) if is_chosen else None for is_chosen in chosen], pa.string())
@@ -109,8 +107,6 @@ def key_id(key: bytes) -> str:
 
 def as_stored(table: Table, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return rows as a reader of the table gets them: all columns, in the types of the contract."""
-    import pyarrow as pa
-
     schema = arrow_schema(table)
     return list(pa.Table.from_pylist([dict(row) for row in rows], schema=schema).to_pylist())
 

@@ -23,6 +23,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.compute as pc
+
 from evenlag.enums import Mode, PlanEvent, RequestState
 from evenlag.errors import SecretError
 from evenlag.lake.arrow_schema import arrow_schema, stored_schema
@@ -340,8 +342,6 @@ def _check_seals(
 
 def _select(head: Row, assignments: pa.Table | None, sealer: Sealer | None) -> pa.Table:
     """The rows of ``plan_assignments`` of a plan; none if they were not read."""
-    import pyarrow.compute as pc
-
     if assignments is None:
         return arrow_schema(PLAN_ASSIGNMENTS).empty_table()
     own = assignments.filter(pc.equal(assignments["plan_id"], head["plan_id"]))

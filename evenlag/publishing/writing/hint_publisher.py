@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
+import kafka.errors
+from kafka import KafkaProducer
+
 from assignor_core.hint import STOP_KEY, hint_key
 from assignor_core.loads import loads_key
 from evenlag.errors import FencedPublisherError, JobError, PublishError, UnknownOutcomeError
@@ -91,8 +94,6 @@ class HintPublisher:
         kafka-python 3.0 forgets its request when the coordinator that the brokers name does not listen, as
         in the seconds after a node has died, and waits until its time-out. Another producer asks again.
         """
-        import kafka.errors
-
         deadline = time.monotonic() + _COORDINATOR_S
         while True:
             producer = self._new_producer()
@@ -113,8 +114,6 @@ class HintPublisher:
                 return producer
 
     def _new_producer(self) -> Any:
-        from kafka import KafkaProducer
-
         return KafkaProducer(
             **kafka_client_settings(self._cluster),
             transactional_id=self._id,
@@ -145,8 +144,6 @@ class HintPublisher:
     @contextmanager
     def _aborted_on_error(self, message: str) -> Iterator[None]:
         """Abort the transaction after an error of Kafka: nothing of it is visible."""
-        import kafka.errors
-
         try:
             yield
         except (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError) as error:
@@ -172,8 +169,6 @@ class HintPublisher:
 
     def _commit(self, written: Written) -> None:
         """Commit; without an answer, find out what became of the transaction."""
-        import kafka.errors
-
         answers: list[Exception | None] = [kafka.errors.KafkaTimeoutError("no answer to the commit")]
 
         def commit() -> None:

@@ -8,6 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+import kafka.errors
+from kafka.admin import ConfigResource, ConfigResourceType
+
 from evenlag.errors import PublishError
 from evenlag.kafka.broker_requests import no_answer_errors
 from evenlag.logging_setup import named_logger
@@ -56,8 +59,6 @@ def ensure_hint_topic(client: Any, cluster: ClusterSettings, *, is_checked: bool
 
 
 def _ensure(client: Any, cluster: ClusterSettings, *, is_checked: bool) -> None:
-    import kafka.errors
-
     name = cluster.hint_topic
     try:
         if name not in client.list_topics():
@@ -99,8 +100,6 @@ def compression_warning(client: Any, cluster: ClusterSettings) -> str | None:
 
 def read_max_bytes(client: Any, name: str) -> int | None:
     """Return the topic's ``max.message.bytes``; None when it does not exist, or is not reported."""
-    import kafka.errors
-
     try:
         value = _read_settings(client, name).get("max.message.bytes")
     except kafka.errors.KafkaError as error:
@@ -135,8 +134,6 @@ def _check(client: Any, cluster: ClusterSettings) -> None:
 
 
 def _read_settings(client: Any, name: str) -> dict[str, str | None]:
-    from kafka.admin import ConfigResource, ConfigResourceType
-
     described = client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name)], config_filter="all")
     found = described.get("topic", {}).get(name, {})
     values = {

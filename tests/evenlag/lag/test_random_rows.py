@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # noqa: TID253 - the formula takes Arrow arrays
+import pyarrow as pa
 import pytest
 
 from evenlag.enums import IsolationLevel, LagStatus

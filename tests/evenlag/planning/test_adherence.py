@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # noqa: TID253 - rows come and go as Arrow tables here
+import pyarrow as pa
 import pytest
 
 from evenlag.lake.tables import MEMBERS, PLAN_ASSIGNMENTS

@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # noqa: TID253 - rows come and go as Arrow tables here
+import pyarrow as pa
 import pytest
 
 from assignor_core.hint import HintPayload

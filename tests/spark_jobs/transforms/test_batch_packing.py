@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa  # noqa: TID253 - rows come and go as Arrow tables here
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa  # noqa: TID253 - what the transform takes
+import pyarrow as pa
 import pytest
 
 from evenlag.lag.formula import STORED_ONLY, count_lag
