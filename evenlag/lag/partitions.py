@@ -5,9 +5,11 @@ member owns it. Of each group three facts are known or not, with a reason: its c
 owners. The lag needs the commits only.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +19,10 @@ from evenlag.enums import MEMBERLESS_STATES
 from evenlag.lag.arrays import UNKNOWN, Int64s, codes, flags, flatten_assignments, integers, is_valid, parents
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, OFFSETS, Column, Table
-from evenlag.policy.group_settings import GroupSettings
+
+if TYPE_CHECKING:
+    # pydantic: executors do not have it.
+    from evenlag.policy.group_settings import GroupSettings
 
 FROM_OFFSETS: Final = ("log_start_offset", "high_watermark", "last_stable_offset", "reset_offsets", "racks")
 _POINTS: Final = "ARRAY<STRUCT<at: TIMESTAMP, offset: BIGINT>>"

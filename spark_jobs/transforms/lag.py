@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 from evenlag.lag.formula import STORED_ONLY, count_lag
 from evenlag.lag.partitions import FROM_OFFSETS, join_partitions
 from evenlag.lake.tables import LAG
-from evenlag.policy.group_settings import GroupSettings
 from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    # pydantic: executors do not have it.
+    from evenlag.policy.group_settings import GroupSettings
 
 
 _PARTITION: Final = ("topic_id", "topic", "partition")

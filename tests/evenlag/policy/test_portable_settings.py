@@ -28,6 +28,7 @@ groups:
 EXECUTOR_MODULES = (
     "evenlag.planning.group_planner",
     "evenlag.planning.group_batch",
+    "spark_jobs.transforms.lag",
     "spark_jobs.transforms.plan_frames",
     "evenlag.planning.plan_batch",
     "spark_jobs.transforms.simulations",
