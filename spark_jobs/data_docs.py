@@ -18,10 +18,10 @@ from evenlag.errors import JobError, PolicyError
 from evenlag.lake.file_pruning import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, QUALITY_RESULTS, RUNS, Table
-from evenlag.policy.gates import GATES, Gate
+from evenlag.policy.gates import GATES, Entry
 from evenlag.policy.loader import load_policy
-from evenlag.quality.checks import CHECKS, Check, Suite
-from evenlag.quality.data_docs import Expectation, PlanResults, Result, Run, render_pages
+from evenlag.quality.checks import CHECKS, Suite
+from evenlag.quality.data_docs import PlanResults, Result, Run, render_pages
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_job
 from spark_jobs.steps.expectations import run_suite
 
@@ -103,9 +103,9 @@ def _failures_first(plan: tuple[_Key, Mapping[str, Mapping[str, Any]]]) -> tuple
 
 
 def _validate(
-    name: str, entries: Sequence[Gate | Check], rows: _Rows
-) -> tuple[dict[tuple[str, str, str], bool], list[Expectation]]:
-    """Validate recorded values; return verdicts by (snapshot, plan, entry), and the suite's expectations."""
+    name: str, entries: Sequence[Entry], rows: _Rows
+) -> tuple[dict[tuple[str, str, str], bool], list[tuple[Entry, str]]]:
+    """Validate recorded values; return verdicts by (snapshot, plan, entry), and types of expectations."""
     import pandas as pd
 
     listed = list(rows.items())
@@ -122,18 +122,7 @@ def _validate(
         # A gate of a later version has no values in earlier runs.
         if verdict.name in of_row
     }
-    expectations = [
-        Expectation(
-            entry.name,
-            verdict.expectation,
-            entry.observed,
-            entry.comparison,
-            entry.fails_when,
-            entry.table if isinstance(entry, Check) else "",
-        )
-        for entry, verdict in zip(entries, verdicts, strict=True)
-    ]
-    return judged, expectations
+    return judged, [(entry, verdict.expectation) for entry, verdict in zip(entries, verdicts, strict=True)]
 
 
 def _value(recorded: str | None) -> float | str | None:

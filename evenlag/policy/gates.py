@@ -6,7 +6,7 @@ simulation applies it, and its rows in ``docs/gates.md``.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -85,7 +85,7 @@ class GateSetting:
     """A limit that only its gate uses. It declares the setting of this name in a rule's ``gates``.
 
     default: Its default; the type of the default is the type of the setting, that of None is `int`.
-    ge, gt, le, lt: Its bounds, as pydantic names them; None for no bound.
+    ge, le: Its bounds, as pydantic names them; None for no bound.
     inputs, resolve: Of a setting whose default depends on the plan: computes the limit of the group's
         settings, as plain values, and the values of these inputs.
     """
@@ -94,9 +94,7 @@ class GateSetting:
     default: int | float | None
     description: str
     ge: float | None = None
-    gt: float | None = None
     le: float | None = None
-    lt: float | None = None
     inputs: tuple[str, ...] = ()
     resolve: Callable[..., Any] | None = None
 
@@ -156,46 +154,60 @@ class Example:
     allowed: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """One gate.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What gates and the checks of a snapshot have in common: an observed value that must compare to a limit.
 
-    fails_when: When a plan fails it, for the gates page.
+    table: The table that it checks; empty: a plan.
+    fails_when: When it fails, for the pages.
     observed: Name of the observed value.
     message: Message of a failure, with the fields ``{observed}`` and ``{allowed}``.
-    example: A plan that fails.
     comparison: How the value must compare to the limit. An unknown value fails, unless `null_passes`.
+    """
+
+    name: str = field(kw_only=False)
+    table: str = field(default="", kw_only=False)
+    fails_when: str
+    observed: str
+    message: str
+    comparison: Comparison = Comparison.EQUAL
+    null_passes: bool = False
+
+    @property
+    def limit_column(self) -> str:
+        """Name of the column with the limits, next to that of the observed values."""
+        return f"allowed_{self.name}"
+
+    def explain(self, observed: Any, allowed: Any) -> str:
+        """Describe a failure by the value, None or NaN if it is unknown, and its limit."""
+        if is_unknown(observed):
+            return f"{self.observed} is not known, so {self.name} cannot be passed"
+        return self.message.format(observed=observed, allowed=allowed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate(Entry):
+    """One gate; an unknown value passes where e.g. a group without a previous hint has no cooldown.
+
+    example: A plan that fails.
     inputs: Inputs of a plan from which the observed value is computed: columns of ``plans``, measures of
         its ``metrics_before`` and ``metrics_after`` as ``before_…`` and ``after_…``, and the columns that
         ``evenlag.planning.gate_inputs`` adds. Empty: the input with the name `observed`.
     compute: Computes the observed value from the values of `inputs`, in that order. It must work on single
         numbers and on arrays with one element per plan, so it may use arithmetic only. None: the input
         itself.
-    null_passes: Whether an unknown value passes. For example, a group without a previous hint has no
-        cooldown.
     is_routine: Whether healthy groups fail it regularly. A plan that fails only such gates raises no alert.
     is_of_hint: Whether it is about how a hint is followed; see :func:`skipped_gates`.
     not_simulated: Why simulations do not apply the gate; None if they do.
     """
 
-    name: str
-    fails_when: str
-    observed: str
-    message: str
     example: Example
-    comparison: Comparison = Comparison.EQUAL
     limit: Limit = Fixed(0)
     inputs: tuple[str, ...] = ()
     compute: Callable[..., Any] | None = None
-    null_passes: bool = False
     is_routine: bool = False
     is_of_hint: bool = False
     not_simulated: str | None = None
-
-    @property
-    def limit_column(self) -> str:
-        """Name of the column with the limits, next to that of the observed values."""
-        return f"allowed_{self.name}"
 
     @property
     def observed_inputs(self) -> tuple[str, ...]:
@@ -221,12 +233,6 @@ class Gate:
         if is_unknown(observed):
             return self.null_passes
         return self.comparison.holds(observed, self.limit.allowed(settings, plan))
-
-    def explain(self, observed: Any, allowed: Any) -> str:
-        """Describe a failure by the value, None or NaN if it is unknown, and its limit."""
-        if is_unknown(observed):
-            return f"{self.observed} is not known, so {self.name} cannot be passed"
-        return self.message.format(observed=observed, allowed=allowed)
 
 
 def is_unknown(value: Any) -> bool:

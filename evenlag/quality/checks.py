@@ -21,7 +21,7 @@ from evenlag.enums import HINTABLE_TYPES, GroupState, LagStatus
 from evenlag.lag.arrays import flatten_assignments
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, MEMBERS, OFFSETS, QUALITY_RESULTS, SNAPSHOTS
-from evenlag.policy.gates import Comparison, is_unknown
+from evenlag.policy.gates import Comparison, Entry
 
 if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
@@ -65,25 +65,16 @@ class QualitySetting:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One check of a snapshot.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check(Entry):
+    """One check of a snapshot; an unknown measure passes where the first snapshot has no earlier one.
 
-    observed: Name of the measure that must compare to the limit, a value or a setting of the cluster.
-    message: Message of a failure, with the fields ``{observed}`` and ``{allowed}``.
-    null_passes: Whether an unknown measure passes: the first snapshot has no earlier one to compare with.
+    limit: A value, or a setting of the cluster.
     stops: Whether a failure may stop planning (``on_failure: stop``). Not if only the groups concerned are
         left out: what one group does stops no other.
     """
 
-    name: str
-    table: str
-    fails_when: str
-    observed: str
-    message: str
-    comparison: Comparison = Comparison.EQUAL
     limit: float | QualitySetting = 0
-    null_passes: bool = False
     stops: bool = True
 
     @property
@@ -91,20 +82,9 @@ class Check:
         """The suite of the table."""
         return Suite.SILVER if self.table == LAG.name else Suite.BRONZE
 
-    @property
-    def limit_column(self) -> str:
-        """Name of the column with the limit, next to that of the measure."""
-        return f"allowed_{self.name}"
-
     def allowed(self, settings: Mapping[str, Any]) -> Any:
         """Return the limit by the cluster's settings of ``quality``."""
         return settings[self.limit.name] if isinstance(self.limit, QualitySetting) else self.limit
-
-    def explain(self, observed: Any, allowed: Any) -> str:
-        """Describe a failure: of the measure, None or NaN if it is unknown, and its limit."""
-        if is_unknown(observed):
-            return f"{self.observed} is not known, so {self.name} cannot be passed"
-        return self.message.format(observed=observed, allowed=allowed)
 
 
 CHECKS: Final = (

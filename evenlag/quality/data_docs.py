@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from evenlag.html.markup import Html, badge, numbers, page, table, text, when
-from evenlag.policy.gates import Comparison
+from evenlag.policy.gates import Comparison, Entry
 
 _SIGNS: Final = {Comparison.EQUAL: "=", Comparison.AT_MOST: "≤", Comparison.AT_LEAST: "≥"}
 _SAFE_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
@@ -19,25 +19,8 @@ _MAX_DISTINCT: Final = 3
 _RUN_FOLDER: Final = "runs"
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """The expectation of a gate or check, independent of any run.
-
-    kind: Its type, as Great Expectations names it.
-    table: The table that it checks; empty: a plan.
-    """
-
-    name: str
-    kind: str
-    observed: str
-    comparison: Comparison
-    fails_when: str
-    table: str = ""
-
-    @property
-    def sign(self) -> str:
-        """The comparison as a sign."""
-        return _SIGNS[self.comparison]
+# Gates and checks by suite, each with the type of its expectation, as Great Expectations names it.
+Suites = Mapping[str, Sequence[tuple[Entry, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +78,8 @@ class Run:
         return sorted(names)
 
 
-def render_pages(
-    cluster: str, runs: Sequence[Run], suites: Mapping[str, Sequence[Expectation]], built_at: datetime
-) -> dict[str, str]:
-    """Render all pages of a cluster: HTML by the path of the page, ``index.html`` and one per run.
-
-    suites: Expectations by suite: ``gates``, then those of the tables.
-    """
+def render_pages(cluster: str, runs: Sequence[Run], suites: Suites, built_at: datetime) -> dict[str, str]:
+    """Render all pages of a cluster: HTML by the path of the page, ``index.html`` and one per run."""
     names = {run.snapshot_id: _page_name(run.snapshot_id, number) for number, run in enumerate(runs)}
     pages = {"index.html": _index(cluster, runs, names, suites, built_at)}
     for run in runs:
@@ -118,7 +96,7 @@ def _index(
     cluster: str,
     runs: Sequence[Run],
     names: Mapping[str, str],
-    suites: Mapping[str, Sequence[Expectation]],
+    suites: Suites,
     built_at: datetime,
 ) -> str:
     checked = [run for run in runs if run.checks]
@@ -148,25 +126,25 @@ def _index(
         if rows
         else "<p>No run has evaluated anything yet.</p>",
     ]
-    for name, expectations in suites.items():
-        body += [f"<h2>Suite {text(name)}</h2>", _suite_table(expectations)]
+    for name, entries in suites.items():
+        body += [f"<h2>Suite {text(name)}</h2>", _suite_table(entries)]
     return page(f"Data Docs of {cluster}", _main(body))
 
 
-def _suite_table(expectations: Iterable[Expectation]) -> Html:
+def _suite_table(entries: Iterable[tuple[Entry, str]]) -> Html:
     rows = [
         (
             one.name,
-            Html(f'<code class="whole">{text(one.observed)} {one.sign} limit</code>'),
+            Html(f'<code class="whole">{text(one.observed)} {_SIGNS[one.comparison]} limit</code>'),
             _prose(f"{one.table}: {one.fails_when}" if one.table else one.fails_when),
-            Html(f"<code>{text(one.kind)}</code>"),
+            Html(f"<code>{text(kind)}</code>"),
         )
-        for one in expectations
+        for one, kind in entries
     ]
     return table(("expectation", "condition", "fails when", "type"), rows)
 
 
-def _run_page(cluster: str, run: Run, suites: Mapping[str, Sequence[Expectation]]) -> str:
+def _run_page(cluster: str, run: Run, suites: Suites) -> str:
     body = [
         '<nav><ul><li><a href="../index.html">All runs</a></li></ul></nav>',
         f"<h1>{text(cluster)}, {when(run.slot)} UTC</h1>",
@@ -185,16 +163,17 @@ def _run_page(cluster: str, run: Run, suites: Mapping[str, Sequence[Expectation]
             f'<p class="note">{run.num_differing:,} verdicts are not those on record: another version of '
             "evenlag evaluated these values. The recorded ones are in effect.</p>"
         )
-    for name, expectations in suites.items():
+    for name, entries in suites.items():
         body.append(f"<h2>Suite {text(name)}</h2>")
-        if expectations and not expectations[0].table:
-            body += _gate_tables(run, expectations)
+        listed = [entry for entry, _ in entries]
+        if listed and not listed[0].table:
+            body += _gate_tables(run, listed)
         else:
-            body.append(_check_table(run, expectations))
+            body.append(_check_table(run, listed))
     return page(f"{cluster}, {run.slot:%Y-%m-%d %H:%M} UTC", _main(body))
 
 
-def _gate_tables(run: Run, gates: Sequence[Expectation]) -> list[str]:
+def _gate_tables(run: Run, gates: Sequence[Entry]) -> list[str]:
     if not run.plans:
         return ["<p>The run made no plan.</p>"]
     rows = []
@@ -207,7 +186,7 @@ def _gate_tables(run: Run, gates: Sequence[Expectation]) -> list[str]:
                 _verdict(num_failed == 0 if results else None),
                 f"{num_failed:,} of {len(results):,}",
                 _range(result.observed for result in results),
-                gate.sign,
+                _SIGNS[gate.comparison],
                 _range(result.allowed for result in results),
             )
         )
@@ -216,7 +195,7 @@ def _gate_tables(run: Run, gates: Sequence[Expectation]) -> list[str]:
         table(("gate", "verdict", "failed#", "observed", "", "limit"), rows),
         f"<h3>Plans{shown}</h3>",
         table(
-            ("group", "plan", "verdict", *(f"{gate.name} {gate.sign}" for gate in gates)),
+            ("group", "plan", "verdict", *(f"{gate.name} {_SIGNS[gate.comparison]}" for gate in gates)),
             [_plan_row(plan, gates) for plan in run.plans],
             caption="Observed value and limit of each gate",
         ),
@@ -224,7 +203,7 @@ def _gate_tables(run: Run, gates: Sequence[Expectation]) -> list[str]:
     ]
 
 
-def _plan_row(plan: PlanResults, gates: Sequence[Expectation]) -> tuple[object, ...]:
+def _plan_row(plan: PlanResults, gates: Sequence[Entry]) -> tuple[object, ...]:
     cells = [_cell(plan.results.get(gate.name)) for gate in gates]
     name = Html(f'<span class="name">{text(plan.group_id)}</span>')
     return name, Html(f'<code class="whole">{text(plan.plan_id[:12])}</code>'), _verdict(plan.passed), *cells
@@ -249,7 +228,7 @@ def _messages(run: Run) -> list[str]:
     return ["<h3>Why plans were rejected</h3>", table(("group", "messages"), rows)] if rows else []
 
 
-def _check_table(run: Run, checks: Iterable[Expectation]) -> str:
+def _check_table(run: Run, checks: Iterable[Entry]) -> str:
     if not run.checks:
         return "<p>The snapshot was not checked.</p>"
     rows = []
@@ -259,7 +238,15 @@ def _check_table(run: Run, checks: Iterable[Expectation]) -> str:
             sentence = _prose(check.fails_when if result.passed else result.message)
             observed, allowed = _value(result.observed), _value(result.allowed)
             rows.append(
-                (check.name, _verdict(result.passed), observed, check.sign, allowed, check.table, sentence)
+                (
+                    check.name,
+                    _verdict(result.passed),
+                    observed,
+                    _SIGNS[check.comparison],
+                    allowed,
+                    check.table,
+                    sentence,
+                )
             )
     headings = ("check", "verdict", "observed#", "", "limit#", "table", "what failed, or fails it")
     return table(headings, rows)

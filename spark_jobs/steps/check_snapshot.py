@@ -32,6 +32,7 @@ from evenlag.quality.checks import (
     count_partitions,
     measure_groups,
     measure_snapshot,
+    read_results,
     stopping_failures,
 )
 from spark_jobs.steps.expectations import run_suite, verdict_columns
@@ -47,7 +48,7 @@ def check_snapshot(
     rows: SnapshotRows, settings: QualitySettings, run_id: str, checked_at: datetime
 ) -> list[dict[str, Any]]:
     """Check a snapshot and write the verdicts; return those on record if it has been checked."""
-    if known := _read_results(rows):
+    if known := read_results(rows.reader, rows.marker):
         return known
     try:
         measures = _measure(rows, checked_at)
@@ -60,7 +61,7 @@ def check_snapshot(
     new = [head | result | {"checked_at": checked_at, "run_id": run_id} for result in results]
     if not append_once(rows.reader.paths.root, QUALITY_RESULTS, new, rows.filters):
         # Another attempt has checked it in the meantime.
-        new = _read_results(rows) or new
+        new = read_results(rows.reader, rows.marker) or new
     for result in _failed(new):
         _LOG.warning("%s: %s", result["check_name"], result["message"])
     return new
@@ -150,11 +151,6 @@ def _check_results(measures: Mapping[str, Any], settings: QualitySettings) -> li
         )
         for check in CHECKS
     ]
-
-
-def _read_results(rows: SnapshotRows) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = rows.reader.read(QUALITY_RESULTS, filters=rows.filters).to_pylist()
-    return found
 
 
 def _failed(results: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,18 +13,14 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import QualityCheckError
-from evenlag.policy.gates import GATES, Comparison, Gate
-from evenlag.quality.checks import Check
+from evenlag.policy.gates import GATES, Comparison, Entry, Gate
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-# What an expectation is made of: name, observed values, limits, comparison, and whether null passes.
-Entry: TypeAlias = Gate | Check
 
 _LIBRARY: Final = "great_expectations"
 # It logs 200 lines when it is imported.

@@ -60,6 +60,7 @@ MEMBERSHIPS: Final = table(
         "null: compare the names",
     ),
     key=("cluster", "group_id", "first_snapshot_id"),
+    writer="spark",
 )
 
 OWNERSHIP: Final = table(
@@ -82,6 +83,7 @@ OWNERSHIP: Final = table(
     Column("num_owners", "INT", "owners at the same time", nullable=False),
     *_INTERVAL_COLUMNS,
     key=("cluster", "group_id", "topic_id", "topic", "partition", "member_id", "first_snapshot_id"),
+    writer="spark",
 )
 
 AUDITED_SNAPSHOTS: Final = table(
@@ -94,4 +96,5 @@ AUDITED_SNAPSHOTS: Final = table(
     Column("finished_at", "TIMESTAMP", "end of the snapshot", nullable=False),
     Column("input_hash", "STRING", "hash of the ids of all snapshots of the day", nullable=False),
     key=("cluster", "snapshot_id"),
+    writer="spark",
 )

@@ -29,7 +29,7 @@ class Table:
     name, doc: Folder under the lake root, and description of one row.
     key: Columns that identify a row.
     columns: Columns of a row, as jobs build it and readers return it.
-    writer: Who writes the table, compacts it and cleans it up: ``"spark"`` or ``"direct"`` (``deltalake``).
+    writer: Who writes the table, compacts it and cleans it up: ``"direct"`` (``deltalake``) or ``"spark"``.
     partition_by: :data:`CLUSTER_AND_DAY` for tables that grow by millions of rows a day.
     """
 
@@ -37,7 +37,7 @@ class Table:
     doc: str
     key: tuple[str, ...]
     columns: tuple[Column, ...]
-    writer: str = "spark"
+    writer: str = "direct"
     partition_by: tuple[str, ...] = CLUSTER_AND_MONTH
 
     @property
@@ -70,7 +70,7 @@ def table(
     doc: str,
     *columns: Column,
     key: tuple[str, ...],
-    writer: str = "spark",
+    writer: str = "direct",
     partition_by: tuple[str, ...] = CLUSTER_AND_MONTH,
 ) -> Table:
     """Return a table with its columns in line."""

@@ -39,7 +39,6 @@ SNAPSHOTS: Final = table(
     Column("num_problems", "BIGINT", "number of all items that could not be read"),
     Column("num_unread_groups", "INT", "groups with a failed read"),
     key=("cluster", "slot"),
-    writer="direct",
 )
 
 OFFSETS: Final = table(
@@ -69,6 +68,7 @@ OFFSETS: Final = table(
         "first records of moments since the previous snapshot, where the rate has changed; else null",
     ),
     key=("snapshot_id", "topic_id", "topic", "partition"),
+    writer="spark",
     partition_by=CLUSTER_AND_DAY,
 )
 
@@ -97,6 +97,7 @@ COMMITS: Final = table(
     ),
     Column("busy_since", "TIMESTAMP", "when it began to count"),
     key=("snapshot_id", "group_id", "topic_id", "topic", "partition"),
+    writer="spark",
     partition_by=CLUSTER_AND_DAY,
 )
 
@@ -135,6 +136,7 @@ MEMBERS: Final = table(
     Column("subscription_error", "STRING", "why it is unknown; null: known"),
     Column("assignment_error", "STRING", "why it is unknown; null: known"),
     key=("snapshot_id", "group_id", "member_id"),
+    writer="spark",
     partition_by=CLUSTER_AND_DAY,
 )
 
@@ -168,6 +170,7 @@ LAG: Final = table(
     Column("time_lag_at_least_ms", "BIGINT", "lower bound where `time_lag_ms` is unknown"),
     Column("racks", "ARRAY<STRING>", "as in `offsets`"),
     key=("snapshot_id", "group_id", "topic_id", "topic", "partition"),
+    writer="spark",
     partition_by=CLUSTER_AND_DAY,
 )
 
@@ -181,7 +184,6 @@ HOURLY_RATES: Final = table(
     Column("from_snapshot_id", "STRING", "the snapshot nearest to its begin", nullable=False),
     Column("to_snapshot_id", "STRING", "the snapshot nearest to its end", nullable=False),
     key=("hour", "topic_id", "topic", "partition"),
-    writer="direct",
     partition_by=CLUSTER_AND_DAY,
 )
 
@@ -243,7 +245,6 @@ FORECASTS: Final = table(
         "scores; the next one to be scored; the errors so far",
     ),
     key=("snapshot_id", "group_id"),
-    writer="direct",
     partition_by=CLUSTER_AND_DAY,
 )
 
@@ -278,6 +279,5 @@ SPEEDS: Final = table(
         "`processed`, by `identity` in `members`",
     ),
     key=("snapshot_id", "group_id"),
-    writer="direct",
     partition_by=CLUSTER_AND_DAY,
 )

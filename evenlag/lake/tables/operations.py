@@ -18,7 +18,6 @@ APPROVAL_REQUESTS: Final = table(
     Column("dag_id", "STRING", "the DAG of that run"),
     Column("seal", "STRING", "seal of the row, for ASKED"),
     key=("plan_id", "state"),
-    writer="direct",
 )
 
 CONTROL_ACTIONS: Final = table(
@@ -35,7 +34,6 @@ CONTROL_ACTIONS: Final = table(
     Column("actor", "STRING", "who", nullable=False),
     Column("at", "TIMESTAMP", "when", nullable=False),
     key=("action_id",),
-    writer="direct",
 )
 
 ALERTS: Final = table(
@@ -55,7 +53,6 @@ ALERTS: Final = table(
     Column("at", "TIMESTAMP", "when it was detected", nullable=False),
     Column("run_id", "STRING", "the run that detected it"),
     key=("kind", "subject", "at"),
-    writer="direct",
 )
 
 QUALITY_RESULTS: Final = table(
@@ -73,7 +70,6 @@ QUALITY_RESULTS: Final = table(
     Column("checked_at", "TIMESTAMP", "when it was checked", nullable=False),
     Column("run_id", "STRING", "the run that checked it"),
     key=("snapshot_id", "check_name"),
-    writer="direct",
 )
 
 POLICIES: Final = table(
@@ -83,7 +79,6 @@ POLICIES: Final = table(
     Column("policy_hash", "STRING", "SHA-256 of the text", nullable=False),
     Column("text", "STRING", "the policy file as it was, references to secrets included", nullable=False),
     key=("policy_hash",),
-    writer="direct",
 )
 
 RUNS: Final = table(
@@ -98,7 +93,6 @@ RUNS: Final = table(
     Column("finished_at", "TIMESTAMP", "when it ended", nullable=False),
     Column("summary", "STRING", "counts of what it did, and what is open, as JSON"),
     key=("run_id", "step", "slot"),
-    writer="direct",
 )
 
 DOWNSAMPLED_DAYS: Final = table(
@@ -109,6 +103,7 @@ DOWNSAMPLED_DAYS: Final = table(
     Column("kept_snapshot_ids", "ARRAY<STRING>", "snapshots whose lag is kept", nullable=False),
     Column("downsampled_at", "TIMESTAMP", "null: the next run continues"),
     key=("cluster", "day"),
+    writer="spark",
 )
 
 TABLE_HEALTH: Final = table(
@@ -128,5 +123,4 @@ TABLE_HEALTH: Final = table(
     Column("allowed", "STRING", "what is expected", nullable=False),
     Column("message", "STRING", "the verdict and the remedy", nullable=False),
     key=("cluster", "checked_at", "table_name", "check_name"),
-    writer="direct",
 )

@@ -102,7 +102,6 @@ PLANS: Final = table(
         "interval of 90 % by the errors of `forecasts`; null: no speed or forecast is known",
     ),
     key=("plan_id",),
-    writer="direct",
 )
 
 PLAN_ASSIGNMENTS: Final = table(
@@ -118,7 +117,6 @@ PLAN_ASSIGNMENTS: Final = table(
     Column("lag_records", "BIGINT", "lag it was planned with"),
     Column("lag_status", "STRING", "status of that lag"),
     key=("plan_id", "topic_id", "partition"),
-    writer="direct",
 )
 
 DECISIONS: Final = table(
@@ -137,7 +135,6 @@ DECISIONS: Final = table(
     Column("run_id", "STRING", "the run"),
     Column("seal", "STRING", "seal of the row, if publishable"),
     key=("snapshot_id", "group_id"),
-    writer="direct",
 )
 
 _COST_COLUMNS: Final = (
@@ -184,7 +181,6 @@ PLAN_EVENTS: Final = table(
     ),
     *_COST_COLUMNS,
     key=("plan_id", "event"),
-    writer="direct",
 )
 
 GATE_RESULTS: Final = table(
@@ -200,7 +196,6 @@ GATE_RESULTS: Final = table(
     Column("run_id", "STRING", "the run"),
     Column("seal", "STRING", "seal of the row, if publishable"),
     key=("plan_id", "gate"),
-    writer="direct",
 )
 
 _UNKNOWN_COLUMNS: Final = (
@@ -241,7 +236,6 @@ OUTCOMES: Final = table(
     *_COST_COLUMNS,
     Column("expected", _SCORED, "what the plan predicted for this snapshot, and whether it held"),
     key=("plan_id",),
-    writer="direct",
 )
 
 PLAN_EVALUATIONS: Final = table(
@@ -277,7 +271,6 @@ PLAN_EVALUATIONS: Final = table(
     Column("cost_record_s", "DOUBLE", "those that the measured stops cost; all three null: not replayed"),
     Column("expected", _SCORED, "what the plan predicted for its horizon, and whether it held"),
     key=("plan_id",),
-    writer="direct",
 )
 
 ADVICE: Final = table(
@@ -322,6 +315,5 @@ ADVICE: Final = table(
         "and in which it was missed",
     ),
     key=("snapshot_id", "group_id"),
-    writer="direct",
     partition_by=CLUSTER_AND_DAY,
 )

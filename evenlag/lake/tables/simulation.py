@@ -48,6 +48,7 @@ COMPARISONS: Final = table(
     Column("gain", "DOUBLE", "relative decrease of the largest member lag"),
     Column("comparison_id", "STRING", "hash of policies, snapshots and model"),
     key=("snapshot_id", "group_id", "policy"),
+    writer="spark",
 )
 
 _REPLAY_COLUMNS: Final = (
@@ -126,6 +127,7 @@ REPLAYS: Final = table(
     "a simulated day of a group under a candidate",
     *_REPLAY_COLUMNS,
     key=("day", "group_id", "policy"),
+    writer="spark",
 )
 
 CONTINUOUS_REPLAYS: Final = table(
@@ -133,4 +135,5 @@ CONTINUOUS_REPLAYS: Final = table(
     "a simulated period of several days; `day` is the first",
     *_REPLAY_COLUMNS,
     key=("day", "group_id", "policy"),
+    writer="spark",
 )

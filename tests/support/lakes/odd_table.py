@@ -33,6 +33,7 @@ ODD: Final = Table(
         Column("share", "DOUBLE", "may be NaN"),
         Column("small", "INT", "few values"),
     ),
+    writer="spark",
     partition_by=CLUSTER_AND_DAY,
 )
 ODD_BY_MONTH: Final = replace(ODD, partition_by=CLUSTER_AND_MONTH)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from evenlag.policy.gates import Comparison
+from evenlag.policy.gates import Entry
 from evenlag.publishing.approval_page import build_page
 from evenlag.publishing.sealing.verified_plans import VerifiedPlan
-from evenlag.quality.data_docs import Expectation, PlanResults, Result, Run, render_pages
+from evenlag.quality.data_docs import PlanResults, Result, Run, render_pages
 from evenlag.report.model import (
     DecisionSummary,
     GateSummary,
@@ -121,15 +121,16 @@ def _plan_row(turn: Iterator[str]) -> dict[str, Any]:
 def docs_html(names: Sequence[str]) -> dict[str, str]:
     """Return the Data Docs of one run, by path; each name is a group, and another the message of its plan."""
     turn = _turn(names)
-    gates = [Expectation(next(turn), next(turn), next(turn), Comparison.AT_MOST, next(turn))]
-    checks = [Expectation(next(turn), next(turn), next(turn), Comparison.EQUAL, next(turn), next(turn))]
+    gate = Entry(next(turn), fails_when=next(turn), observed=next(turn), message="")
+    check = Entry(next(turn), next(turn), fails_when=next(turn), observed=next(turn), message="")
+    gates, checks = [(gate, next(turn))], [(check, next(turn))]
     plans = [
         PlanResults(
-            next(turn), name, {gates[0].name: Result(number % 2 == 0, next(turn), next(turn), next(turn))}
+            next(turn), name, {gate.name: Result(number % 2 == 0, next(turn), next(turn), next(turn))}
         )
         for number, name in enumerate(names)
     ]
-    judged = {checks[0].name: Result(False, next(turn), next(turn), next(turn))}
+    judged = {check.name: Result(False, next(turn), next(turn), next(turn))}
     run = Run(next(turn), _AT, plans, len(plans), judged)
     return render_pages(next(turn), [run], {"gates": gates, next(turn): checks}, _LATER)
 
