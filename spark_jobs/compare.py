@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from evenlag.errors import PolicyError, SnapshotNotFoundError
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter, matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
     COMPARISONS,
@@ -114,7 +114,7 @@ def _compare_days(
     if not readings.num_rows:
         return "empty"
     table = CONTINUOUS_REPLAYS if request.is_continuous else REPLAYS
-    of_day: list[Filter] = [("cluster", "=", request.cluster), ("day", "=", days[0])]
+    of_day = matching(cluster=request.cluster, day=days[0])
     earlier = set(reader.read(table, columns=["comparison_id"], filters=of_day)["comparison_id"].to_pylist())
     downsampled = reader.read(DOWNSAMPLED_DAYS, columns=["day"], filters=_of_days(request.cluster, days))
     if downsampled.num_rows:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from evenlag.enums import CycleStep
 from evenlag.errors import JobError, PolicyError
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, QUALITY_RESULTS, RUNS, Table
 from evenlag.policy.gates import GATES, Entry
@@ -74,7 +74,7 @@ def _last_runs(reader: LakeReader, cluster: str, num_runs: int) -> dict[str, dat
         RUNS,
         "slot",
         columns=["snapshot_id", "slot"],
-        filters=[("cluster", "=", cluster), ("step", "=", CycleStep.DECIDE.value)],
+        filters=matching(cluster=cluster, step=CycleStep.DECIDE.value),
         # Repeats of a run have rows of their own.
         limit=2 * num_runs,
     ).to_pylist()
@@ -86,11 +86,8 @@ def _recorded(
     reader: LakeReader, table: Table, name: str, cluster: str, slots: Mapping[str, datetime]
 ) -> _Rows:
     """Return the verdicts of some snapshots in a table; `name` is the column of the gate or check."""
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", "in", {slot.astimezone(UTC).date() for slot in slots.values()}),
-        ("snapshot_id", "in", sorted(slots)),
-    ]
+    days = {slot.astimezone(UTC).date() for slot in slots.values()}
+    filters = matching(cluster=cluster, day=days, snapshot_id=slots.keys())
     found: _Rows = {}
     for row in reader.read(table, filters=filters).to_pylist():
         found.setdefault((row["snapshot_id"], row.get("plan_id", "")), {})[row[name]] = row

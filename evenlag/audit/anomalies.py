@@ -16,7 +16,7 @@ from evenlag.audit.period import AuditedPeriod
 from evenlag.audit.published_hints import member_key
 from evenlag.audit.rebalances import FREE_IN_A_LIVE_GROUP
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, LagStatus, Mode, OwnershipState
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import DECISIONS, LAG
 

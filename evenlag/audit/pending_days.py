@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
 from typing import Any, Final
 
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, DOWNSAMPLED_DAYS, RUNS, SNAPSHOTS
 from evenlag.lake.writer import append_once

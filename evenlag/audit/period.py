@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from evenlag.audit.interval_merge import join_days
 from evenlag.errors import LakeError, NotFoundError, UsageError
 from evenlag.formatting import did_you_mean, moment
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, DOWNSAMPLED_DAYS, MEMBERSHIPS, OWNERSHIP, SNAPSHOTS
 from evenlag.queries.lag import CLIENT_COLUMNS, client_names

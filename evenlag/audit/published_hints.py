@@ -18,7 +18,7 @@ from evenlag.audit.period import AuditedPeriod
 from evenlag.audit.rebalances import FindHint, Interval
 from evenlag.enums import PlanEvent
 from evenlag.formatting import answered_by
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
 

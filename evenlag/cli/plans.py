@@ -43,7 +43,7 @@ from evenlag.queries.plan_rows import event_order, groups_without_plan, plan_row
 
 if TYPE_CHECKING:
     from evenlag.airflow_rest import AirflowRest
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing.answers.actors import Actor
     from evenlag.publishing.publish import PublishReport

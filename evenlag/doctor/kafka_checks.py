@@ -39,7 +39,7 @@ from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
 from evenlag.kafka.topic_metadata import read_metadata
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, PLANS

@@ -16,15 +16,15 @@ import pyarrow.compute as pc
 from evenlag.lag.arrays import codes, integers
 from evenlag.lag.forecast import HOURS_BEFORE, Hours
 from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.filters import matching
 from evenlag.lake.snapshot_reader import snapshot_filters
-from evenlag.lake.tables import HOURLY_RATES, OFFSETS, SNAPSHOTS
+from evenlag.lake.tables import HOURLY_RATES, OFFSETS
 from evenlag.lake.writer import append_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from evenlag.lag.arrays import Floats, Int64s
-    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.snapshot_reader import SnapshotReader
 
@@ -42,10 +42,10 @@ def finish_hour(rows: SnapshotReader) -> int:
     reader, cluster = rows.reader, rows.cluster
     end = _hour_of(rows.marker["end_read_at"])
     begin = end - _HOUR
-    same_hour: list[Filter] = [("cluster", "=", cluster), ("day", "=", begin.date()), ("hour", "=", begin)]
+    same_hour = matching(cluster=cluster, day=begin.date(), hour=begin)
     if reader.count(HOURLY_RATES, filters=same_hour):
         return 0
-    ends = _nearest(_snapshots(rows, begin - _LEAST), begin, end)
+    ends = _nearest(rows.markers_since(begin - _LEAST), begin, end)
     if ends is None:
         return 0
     first, last = (_offsets(rows, marker) for marker in ends)
@@ -76,21 +76,6 @@ def _offsets(rows: SnapshotReader, marker: Mapping[str, Any]) -> pa.Table:
 
 def _hour_of(at: datetime) -> datetime:
     return at.replace(minute=0, second=0, microsecond=0)
-
-
-def _snapshots(rows: SnapshotReader, since: datetime) -> list[dict[str, Any]]:
-    """The finished snapshots since then, up to this one."""
-    now = rows.marker["end_read_at"]
-    filters: list[Filter] = [
-        ("cluster", "=", rows.cluster),
-        # A snapshot is stored under the day of its slot, which is before its reads.
-        ("day", ">=", (since - timedelta(days=1)).date()),
-        ("end_read_at", ">=", since),
-        ("end_read_at", "<=", now),
-    ]
-    columns = ["cluster", "day", "snapshot_id", "end_read_at"]
-    found: list[dict[str, Any]] = rows.reader.read(SNAPSHOTS, columns=columns, filters=filters).to_pylist()
-    return found
 
 
 def _nearest(
@@ -173,11 +158,7 @@ def read_hours(reader: LakeReader, cluster: str, at: datetime, horizon: timedelt
         while hour <= last:
             hours.add(hour)
             hour += _HOUR
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", "in", {hour.date() for hour in hours}),
-        ("hour", "in", hours),
-    ]
+    filters = matching(cluster=cluster, day={hour.date() for hour in hours}, hour=hours)
     return reader.read(HOURLY_RATES, columns=_RATE_COLUMNS, filters=filters)
 
 

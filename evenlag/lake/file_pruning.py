@@ -16,11 +16,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from evenlag.lake.filters import Filter
 from evenlag.lake.tables import Table
 from evenlag.lake.tables.month_partitions import month_filter
 
-# Column, comparison (``=``, ``in``, ``>=`` and so on) and value.
-Filter = tuple[str, str, Any]
 # The log truncates timestamps to milliseconds: a value may be up to one larger than the maximum.
 _LOG_PRECISION: Final = timedelta(milliseconds=1)
 # Of a hash in hex: no two plans of a lake share it. Spark truncates statistics to 32 characters.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
 
 
 # Arrow's own column: the number of the file that a row is from.

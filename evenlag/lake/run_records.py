@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import CycleStep
+from evenlag.lake.filters import matching
 from evenlag.lake.tables import POLICIES, RUNS
 from evenlag.lake.writer import append_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.policy.loader import LoadedPolicy
 
@@ -29,7 +29,7 @@ OPEN_SINCE: Final = "open_since"
 
 def keep_policy(reader: LakeReader, cluster: str, slot: datetime, loaded: LoadedPolicy) -> None:
     """Store a policy's text by its hash, once per cluster."""
-    filters: list[Filter] = [("cluster", "=", cluster), ("policy_hash", "=", loaded.policy_hash)]
+    filters = matching(cluster=cluster, policy_hash=loaded.policy_hash)
     # The policy in use is nearly always the newest one.
     if reader.read_newest(POLICIES, "day", columns=["day"], filters=filters).num_rows:
         return
@@ -58,7 +58,7 @@ def record_run(
         "summary": json.dumps(summary, sort_keys=True, default=str),
     }
     identifying = ("cluster", "day", "snapshot_id", "run_id", "step")
-    append_once(root, RUNS, [row], [(name, "=", row[name]) for name in identifying])
+    append_once(root, RUNS, [row], matching(**{name: row[name] for name in identifying}))
 
 
 def open_since(reader: LakeReader, cluster: str) -> datetime | None:
@@ -67,7 +67,7 @@ def open_since(reader: LakeReader, cluster: str) -> datetime | None:
     It comes from the newest observe that ended, None without one, and is at most 31 days before it. A killed
     one records nothing, and a cluster that paused finds the plans that were open when it paused.
     """
-    filters: list[Filter] = [("cluster", "=", cluster), ("step", "=", CycleStep.OBSERVE)]
+    filters = matching(cluster=cluster, step=CycleStep.OBSERVE)
     columns = ["started_at", "finished_at", "summary"]
     newest = reader.read_newest(RUNS, "finished_at", columns=columns, filters=filters).to_pylist()
     if not newest:

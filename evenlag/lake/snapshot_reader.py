@@ -7,16 +7,16 @@ snapshot are read once, without Spark, and pass from step to step as Arrow table
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.lake.filters import Filter, matching
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import LAG, SNAPSHOTS, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
 
 # Rows of one table that the driver keeps: a few megabytes.
@@ -48,6 +48,18 @@ class SnapshotReader:
     def filters(self) -> list[Filter]:
         """Filters that select the snapshot's rows in any of its tables."""
         return snapshot_filters(self.marker)
+
+    def markers_since(self, since: datetime) -> list[dict[str, Any]]:
+        """Return the markers of the cluster's finished snapshots from a moment on, up to this one."""
+        filters = [
+            ("cluster", "=", self.cluster),
+            # A snapshot is stored under the day of its slot, which is before its reads.
+            ("day", ">=", (since - timedelta(days=1)).date()),
+            ("end_read_at", ">=", since),
+            ("end_read_at", "<=", self.marker["end_read_at"]),
+        ]
+        columns = ["cluster", "day", "snapshot_id", "end_read_at"]
+        return list(self.reader.read(SNAPSHOTS, columns=columns, filters=filters).to_pylist())
 
     def keep(self, table: Table, rows: pa.Table) -> None:
         """Keep all rows of the snapshot in a table, at most :data:`MAX_DRIVER_ROWS`."""
@@ -88,7 +100,7 @@ class SnapshotReader:
 
             kept = self._kept[table.name].select(list(columns))
             return kept.filter(pc.is_in(kept["group_id"], value_set=pa.array(sorted(group_ids), pa.string())))
-        filters = [*self.filters, ("group_id", "in", sorted(group_ids))]
+        filters = [*self.filters, *matching(group_id=sorted(group_ids))]
         return self.reader.read(table, columns=columns, filters=filters)
 
     def group_batches(self, group_ids: Collection[str]) -> Iterator[list[str]]:
@@ -115,7 +127,7 @@ class SnapshotReader:
 def find_marker(reader: LakeReader, cluster: str, slot: datetime) -> dict[str, Any] | None:
     """Return the row of ``snapshots`` of a slot's finished snapshot; None if there is none."""
     slot = floor_to_ms(slot)
-    filters: list[Filter] = [("cluster", "=", cluster), ("day", "=", slot.date()), ("slot", "=", slot)]
+    filters = matching(cluster=cluster, day=slot.date(), slot=slot)
     found: list[dict[str, Any]] = reader.read(SNAPSHOTS, filters=filters).to_pylist()
     # Lakes of development versions may have two: all readers take the same one.
     return min(found, key=lambda marker: (marker["finished_at"], marker["snapshot_id"]), default=None)
@@ -123,4 +135,4 @@ def find_marker(reader: LakeReader, cluster: str, slot: datetime) -> dict[str, A
 
 def snapshot_filters(snapshot: Mapping[str, Any]) -> list[Filter]:
     """Return filters that select a snapshot's rows in any of its tables, by its marker."""
-    return [(name, "=", snapshot[name]) for name in ("cluster", "day", "snapshot_id")]
+    return matching(**{name: snapshot[name] for name in ("cluster", "day", "snapshot_id")})

@@ -32,7 +32,7 @@ from evenlag.lake.tables.month_partitions import with_month
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
     from evenlag.lake.tables import Table
 
     Rows = Sequence[Mapping[str, Any]]

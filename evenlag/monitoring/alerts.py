@@ -16,7 +16,7 @@ from typing import Any, Final
 from evenlag.enums import AlertState, Mode, OnFailure, PlanEvent
 from evenlag.errors import SecretError
 from evenlag.formatting import duration, number
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import ALERTS, DECISIONS, GATE_RESULTS, PLAN_EVENTS, PLANS, RUNS

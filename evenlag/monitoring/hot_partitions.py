@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from evenlag.enums import LagStatus
 from evenlag.lag.group_lag import is_inexact
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, MEMBERS

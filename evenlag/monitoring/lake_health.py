@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import SchemaError
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
 from evenlag.lake.table_metadata import TableFiles, read_table_files

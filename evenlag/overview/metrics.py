@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from evenlag.enums import Outcome, OutcomeReason, PlanEvent
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS

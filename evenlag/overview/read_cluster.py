@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from evenlag.enums import Mode, Outcome, PlanEvent
 from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows, is_inexact
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
     GATE_RESULTS,

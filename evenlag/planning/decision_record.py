@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
 
 

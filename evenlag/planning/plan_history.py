@@ -24,7 +24,7 @@ from evenlag.policy.portable_settings import plain_values
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.planning.expectations import Expected
     from evenlag.policy.group_settings import GroupSettings

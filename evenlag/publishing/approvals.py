@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from evenlag.enums import Mode, PlanEvent, RequestState
 from evenlag.errors import JobError
 from evenlag.formatting import answered_by, moment
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms
 from evenlag.lake.tables import APPROVAL_REQUESTS, PLAN_EVENTS, PLANS
@@ -68,12 +68,7 @@ def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[Ver
     reader = LakeReader(loaded.policy.lake, skip_unreadable=True)
     # Tables store milliseconds; the slot of a manual run has microseconds.
     slot = floor_to_ms(slot)
-    wanted: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", "=", slot.date()),
-        ("slot", "=", slot),
-        ("mode", "=", Mode.APPROVE.value),
-    ]
+    wanted = matching(cluster=cluster, day=slot.date(), slot=slot, mode=Mode.APPROVE.value)
     ids = set(reader.read(PLANS, columns=["plan_id"], filters=wanted)["plan_id"].drop_null().to_pylist())
     sealer = Sealer.of(loaded.policy.clusters[cluster])
     found = read_plans(reader, sealer, cluster, slot.date(), ids, has_assignments=False)
@@ -210,11 +205,8 @@ def set_aside_shadowed(
     shadowed: dict[str, dict[str, Any]] = {}
 
     def set_aside() -> list[dict[str, Any]]:
-        of_plans: list[Filter] = [
-            ("cluster", "=", cluster),
-            ("day", ">=", min(plan.day for plan in waiting.values())),
-            ("plan_id", "in", list(waiting)),
-        ]
+        first = min(plan.day for plan in waiting.values())
+        of_plans = [*matching(cluster=cluster, plan_id=waiting.keys()), ("day", ">=", first)]
         known = reader.read(APPROVAL_REQUESTS, columns=["plan_id"], filters=of_plans)["plan_id"].to_pylist()
         open_by_group = open_requests(reader, cluster, now, sealer)
         shadowed.clear()
@@ -230,12 +222,8 @@ def set_aside_shadowed(
 
 def asked_plans(reader: LakeReader, cluster: str, now: datetime) -> set[str]:
     """Return the plans with a request before its deadline, by rows that anybody may have written."""
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", oldest_day(now)),
-        ("state", "=", RequestState.ASKED),
-        ("answer_by", ">", now),
-    ]
+    asked = matching(cluster=cluster, state=RequestState.ASKED)
+    filters = [*asked, ("day", ">=", oldest_day(now)), ("answer_by", ">", now)]
     found = reader.read(APPROVAL_REQUESTS, columns=["plan_id"], filters=filters)["plan_id"]
     return set(found.drop_null().to_pylist())
 

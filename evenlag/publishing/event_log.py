@@ -11,7 +11,7 @@ from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.lake.writer import append_guarded
 
 if TYPE_CHECKING:
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
 
     Row = Mapping[str, Any]
 

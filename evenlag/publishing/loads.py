@@ -32,7 +32,7 @@ from evenlag.enums import ControlAction, GroupState, GroupType
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.lag.speed_rows import with_costs, with_speeds
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import CONTROL_ACTIONS, LAG, MEMBERS, SPEEDS
@@ -390,13 +390,9 @@ def _may_have_loads(loaded: LoadedPolicy, cluster: str, snapshot: Mapping[str, A
 
 def _withdrawn_since(reader: LakeReader, cluster: str, since: datetime, day: Any) -> set[str]:
     """Groups whose hint and loads a person withdrew after the measurement."""
-    wanted: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", day),
-        ("action", "=", ControlAction.WITHDRAW.value),
-        ("at", ">=", since),
-    ]
-    return set(reader.read(CONTROL_ACTIONS, columns=["group_id"], filters=wanted)["group_id"].to_pylist())
+    of_cluster = matching(cluster=cluster, action=ControlAction.WITHDRAW.value)
+    filters = [*of_cluster, ("day", ">=", day), ("at", ">=", since)]
+    return set(reader.read(CONTROL_ACTIONS, columns=["group_id"], filters=filters)["group_id"].to_pylist())
 
 
 def _changes(

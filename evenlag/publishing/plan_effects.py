@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from evenlag.lag.group_lag import counted_rows
 from evenlag.lag.speed_rows import with_speeds
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS, SPEEDS
@@ -46,7 +46,7 @@ def read_effects(
     if not plans:
         return {}
     first = min(slot_day(one.plan.snapshot_id) for one in plans)
-    wanted: list[Filter] = [("cluster", "=", rows.cluster), ("day", ">=", first)]
+    wanted = [("cluster", "=", rows.cluster), ("day", ">=", first)]
     markers = rows.reader.read(SNAPSHOTS, columns=["snapshot_id", "end_read_at"], filters=wanted)
     at = {row["snapshot_id"]: row["end_read_at"] for row in markers.to_pylist()}
     at = {name: moment for name, moment in at.items() if moment <= rows.marker["end_read_at"]}
@@ -80,12 +80,8 @@ def _period(plan: PublishedPlan, at: Mapping[str, datetime], num_partitions: int
 
 def _read(rows: SnapshotReader, plans: Sequence[DuePlan], names: set[str]) -> tuple[pa.Table, pa.Table]:
     """Rows of ``lag``, and of ``members`` with speeds, of the plans' groups in some snapshots."""
-    wanted: list[Filter] = [
-        ("cluster", "=", rows.cluster),
-        ("day", "in", {slot_day(name) for name in names}),
-        ("snapshot_id", "in", sorted(names)),
-        ("group_id", "in", sorted({one.plan.group_id for one in plans})),
-    ]
+    days, group_ids = {slot_day(name) for name in names}, {one.plan.group_id for one in plans}
+    wanted = matching(cluster=rows.cluster, day=days, snapshot_id=names, group_id=group_ids)
     lag = counted_rows(rows.reader.read(LAG, columns=REPLAYED_LAG, filters=wanted))
     members = rows.reader.read(MEMBERS, columns=REPLAYED_MEMBERS, filters=wanted)
     columns = ("snapshot_id", "group_id", "members")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import PlanEvent
 from evenlag.lag.group_lag import LAG_COLUMNS, measure_lag
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import open_since
 from evenlag.lake.tables import (
@@ -43,7 +43,7 @@ def read_published(reader: LakeReader, cluster: str) -> list[PublishedPlan]:
 
     These are all that the newest observe left open, and those published in the three days before it or later.
     """
-    filters: list[Filter] = [("cluster", "=", cluster), ("event", "in", [PlanEvent.PUBLISHED, *ENDINGS])]
+    filters = matching(cluster=cluster, event=[PlanEvent.PUBLISHED, *ENDINGS])
     # A plan's ending and the group's next hint are later than its own hint.
     if (since := open_since(reader, cluster)) is not None:
         filters.append(("at", ">=", since))
@@ -77,11 +77,7 @@ def settle_outcomes(rows: SnapshotReader, published: Sequence[PublishedPlan], ru
 
 
 def _read_outcomes(rows: SnapshotReader, since: date, plan_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    filters: list[Filter] = [
-        ("cluster", "=", rows.cluster),
-        ("day", ">=", since),
-        ("plan_id", "in", sorted(plan_ids)),
-    ]
+    filters = [*matching(cluster=rows.cluster, plan_id=list(plan_ids)), ("day", ">=", since)]
     return {row["plan_id"]: row for row in rows.reader.read(OUTCOMES, filters=filters).to_pylist()}
 
 
@@ -90,11 +86,8 @@ def append_outcome_events(rows: SnapshotReader, outcomes: Sequence[dict[str, Any
     finished = {rows.snapshot_id: rows.marker["finished_at"]}
     others = [row for row in outcomes if row["snapshot_id"] not in finished]
     if others:
-        filters: list[Filter] = [
-            ("cluster", "=", rows.cluster),
-            ("day", "in", {row["day"] for row in others}),
-            ("snapshot_id", "in", {row["snapshot_id"] for row in others}),
-        ]
+        days, ids = ({row[name] for row in others} for name in ("day", "snapshot_id"))
+        filters = matching(cluster=rows.cluster, day=days, snapshot_id=ids)
         found = rows.reader.read(SNAPSHOTS, columns=["snapshot_id", "finished_at"], filters=filters)
         finished |= {row["snapshot_id"]: row["finished_at"] for row in found.to_pylist()}
     events = [
@@ -111,13 +104,8 @@ def _build_outcomes(
     """Build the outcomes, a batch of groups at a time."""
     if not pending:
         return []
-    days = {plan.day for plan in pending}
-    plan_ids = sorted(plan.plan_id for plan in pending)
-    of_plans: list[Filter] = [
-        ("cluster", "=", rows.cluster),
-        ("day", "in", days),
-        ("plan_id", "in", plan_ids),
-    ]
+    of_days = matching(cluster=rows.cluster, day={plan.day for plan in pending})
+    of_plans = [*of_days, *matching(plan_id={plan.plan_id for plan in pending})]
     found = rows.reader.read(PLANS, columns=PLAN_COLUMNS, filters=of_plans)
     heads = {row["plan_id"]: row for row in found.to_pylist()}
     built: list[dict[str, Any]] = []
@@ -125,7 +113,7 @@ def _build_outcomes(
         names = set(group_ids)
         # A plan whose head was removed cannot be settled.
         plans = [plan for plan in pending if plan.group_id in names and plan.plan_id in heads]
-        of_batch: list[Filter] = [*of_plans[:2], ("plan_id", "in", [plan.plan_id for plan in plans])]
+        of_batch = [*of_days, *matching(plan_id=[plan.plan_id for plan in plans])]
         built += build_outcomes(
             plans,
             heads,
@@ -173,7 +161,7 @@ def find_open_since(rows: SnapshotReader, published: Sequence[PublishedPlan]) ->
 
 def _evaluated(rows: SnapshotReader, since: date) -> set[str]:
     """Plans that were evaluated by a snapshot of a day or later."""
-    filters: list[Filter] = [("cluster", "=", rows.cluster), ("day", ">=", since)]
+    filters = [("cluster", "=", rows.cluster), ("day", ">=", since)]
     found = rows.reader.read(PLAN_EVALUATIONS, columns=["plan_id"], filters=filters)
     return set(found["plan_id"].to_pylist())
 
@@ -187,29 +175,16 @@ def _find_due(rows: SnapshotReader, published: Sequence[PublishedPlan]) -> list[
     open_plans = candidates.keys() - _evaluated(rows, min(plan.day for plan in candidates.values()))
     if not open_plans:
         return []
-    since: list[Filter] = [
-        ("cluster", "=", rows.cluster),
-        ("day", ">=", min(candidates[plan_id].day for plan_id in open_plans)),
-    ]
-    wanted: Filter = ("plan_id", "in", sorted(open_plans))
-    outcomes = rows.reader.read(
-        OUTCOMES, columns=["plan_id", "outcome", "reason"], filters=[*since, wanted]
-    ).to_pylist()
-    endings = {row["plan_id"]: (row["outcome"], row["reason"]) for row in outcomes}
+    outcomes = _read_outcomes(rows, min(candidates[plan_id].day for plan_id in open_plans), open_plans)
+    endings = {plan_id: (row["outcome"], row["reason"]) for plan_id, row in outcomes.items()}
     for plan_id in open_plans:
         plan = candidates[plan_id]
         if plan.ending is not None and plan.is_withdrawn:
             endings[plan_id] = (PlanEvent.WITHDRAWN.value, plan.ending[1])
     if not endings:
         return []
-    heads = rows.reader.read(
-        PLANS,
-        columns=HEAD_COLUMNS,
-        filters=[
-            ("cluster", "=", rows.cluster),
-            ("day", "in", {candidates[plan_id].day for plan_id in endings}),
-            ("plan_id", "in", sorted(endings)),
-        ],
-    ).to_pylist()
+    days = {candidates[plan_id].day for plan_id in endings}
+    filters = matching(cluster=rows.cluster, day=days, plan_id=endings.keys())
+    heads = rows.reader.read(PLANS, columns=HEAD_COLUMNS, filters=filters).to_pylist()
     due = [DuePlan(candidates[row["plan_id"]], row, *endings[row["plan_id"]]) for row in heads]
     return [one for one in due if one.horizon_at <= started_at]

@@ -31,7 +31,7 @@ from evenlag.enums import CycleStep, GroupType, PlanEvent
 from evenlag.errors import JobError
 from evenlag.kafka.connection import admin_client, kafka_cluster_id
 from evenlag.lake.delta_log import one_look
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import REPEATS
 from evenlag.lake.tables import PLAN_EVENTS
@@ -400,11 +400,8 @@ def read_last_sequences(lake: str, cluster: str, now: datetime) -> LastSequences
     reader, since = LakeReader(lake, skip_unreadable=True), now - REPEATS
     # A hint may be withdrawn although its PUBLISHED event was never written: WITHDRAWN counts too.
     # A number that is not ours may have been recorded by a version that continued from it.
-    hints: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("event", "in", [PlanEvent.PUBLISHED.value, PlanEvent.WITHDRAWN.value]),
-    ]
-    plausible: list[Filter] = [*hints, ("at", ">=", since), ("sequence", "<=", MAX_PLAUSIBLE_SEQUENCE)]
+    hints = matching(cluster=cluster, event=[PlanEvent.PUBLISHED.value, PlanEvent.WITHDRAWN.value])
+    plausible = [*hints, ("at", ">=", since), ("sequence", "<=", MAX_PLAUSIBLE_SEQUENCE)]
     columns = ["group_id", "sequence"]
     events = reader.read(PLAN_EVENTS, columns=columns, filters=plausible)
     totals = events.group_by("group_id").aggregate([("sequence", "max")])

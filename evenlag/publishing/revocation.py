@@ -17,7 +17,7 @@ from typing import Any
 from assignor_core.hint import Hint
 from evenlag.enums import ControlAction, PlanEvent
 from evenlag.errors import JobError, LakeError
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import CONTROL_ACTIONS, PLAN_EVENTS
@@ -135,7 +135,7 @@ def purge_foreign(loaded: LoadedPolicy, cluster: str, *, actor: str, reason: str
 
 def last_action(lake: LakeReader, cluster: str, actions: Iterable[str]) -> dict[str, Any] | None:
     """Return the newest of some actions on a cluster, a row of ``control_actions``; None without any."""
-    filters: list[Filter] = [("cluster", "=", cluster), ("action", "in", list(actions))]
+    filters = matching(cluster=cluster, action=list(actions))
     return next(iter(lake.read_newest(CONTROL_ACTIONS, "at", filters=filters).to_pylist()), None)
 
 
@@ -146,10 +146,8 @@ def plans_to_withdraw(
 
     hint: The group's hint on the topic; one that evenlag has not written, by its numbers, is not recorded.
     """
-    of_group: list[Filter] = [("cluster", "=", cluster), ("group_id", "=", group_id)]
-    newest = lake.read_newest(
-        PLAN_EVENTS, "at", filters=[*of_group, ("event", "=", PlanEvent.PUBLISHED)]
-    ).to_pylist()
+    published = matching(cluster=cluster, group_id=group_id, event=PlanEvent.PUBLISHED)
+    newest = lake.read_newest(PLAN_EVENTS, "at", filters=published).to_pylist()
     newest = [event for event in newest if None not in (event["plan_id"], event["snapshot_id"], event["day"])]
     last = max(newest, key=lambda event: event["sequence"] or 0, default=None)
     found = lake.read_checked(
@@ -175,8 +173,8 @@ def plans_to_withdraw(
 
 
 def _is_withdrawn(lake: LakeReader, event: Mapping[str, Any]) -> bool:
-    wanted: list[Filter] = [(name, "=", event[name]) for name in ("cluster", "plan_id")]
-    wanted += [("day", ">=", event["day"]), ("event", "=", PlanEvent.WITHDRAWN)]
+    withdrawn = matching(cluster=event["cluster"], plan_id=event["plan_id"], event=PlanEvent.WITHDRAWN)
+    wanted = [*withdrawn, ("day", ">=", event["day"])]
     return bool(lake.read(PLAN_EVENTS, columns=["plan_id"], filters=wanted).num_rows)
 
 

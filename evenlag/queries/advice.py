@@ -13,7 +13,7 @@ from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import ADVICE, HOURLY_RATES, LAG
 
 if TYPE_CHECKING:
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
 
 SHOWN_COLUMNS: Final = (

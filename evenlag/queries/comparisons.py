@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from evenlag.formatting import at_least, between, bounded_duration, count_of, number, percent
 
 if TYPE_CHECKING:
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
 
 OBSERVED: Final = "observed"

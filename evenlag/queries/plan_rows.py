@@ -13,7 +13,7 @@ from evenlag.lake.snapshot_ids import slot_day
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
 
 # Large, or evenlag's own: what a plan is sealed with says nothing to a reader.

@@ -21,7 +21,7 @@ from evenlag.enums import OwnershipState, PlanEvent
 from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import moment, percent, speed_text
 from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import OPEN_PLANS
 from evenlag.lake.snapshot_ids import floor_to_ms

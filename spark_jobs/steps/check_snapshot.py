@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from evenlag.enums import OnFailure
 from evenlag.errors import QualityCheckError
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, QUALITY_RESULTS, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
@@ -113,19 +113,12 @@ def _measure(rows: SnapshotRows, checked_at: datetime) -> dict[str, Any]:
 def _earlier_offsets(rows: SnapshotRows) -> pa.Table | None:
     """The offsets of the snapshot before; None if there is none."""
     before = rows.marker["end_read_at"]
-    filters: list[Filter] = [
-        ("cluster", "=", rows.cluster),
-        ("day", ">=", (before - _EARLIER).date()),
-        ("end_read_at", "<", before),
-    ]
-    found = rows.reader.read_newest(
-        SNAPSHOTS, "end_read_at", columns=["day", "snapshot_id"], filters=filters
-    ).to_pylist()
+    since = [("day", ">=", (before - _EARLIER).date()), ("end_read_at", "<", before)]
+    columns, filters = ["cluster", "day", "snapshot_id"], [("cluster", "=", rows.cluster), *since]
+    found = rows.reader.read_newest(SNAPSHOTS, "end_read_at", columns=columns, filters=filters).to_pylist()
     if not found:
         return None
-    of_earlier: list[Filter] = [("cluster", "=", rows.cluster)]
-    of_earlier += [(name, "=", found[0][name]) for name in ("day", "snapshot_id")]
-    return rows.reader.read(OFFSETS, columns=EARLIER_COLUMNS, filters=of_earlier)
+    return rows.reader.read(OFFSETS, columns=EARLIER_COLUMNS, filters=snapshot_filters(found[0]))
 
 
 def _check_results(measures: Mapping[str, Any], settings: QualitySettings) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from evenlag.kafka.arrow_rows import with_head
 from evenlag.lag.formula import STORED_ONLY
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS
-from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
+from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, Table
 from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.settings import Policy
 from spark_jobs.runtime.session import num_task_slots, sized_session, temporary_conf
@@ -50,7 +50,9 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
 
     topics = count_partitions(rows)
     num_rows = int(np.sum(topics["num_partitions"].to_numpy()))
-    earlier = _earlier_snapshots(rows, settings.history_window_s)
+    read_at = rows.marker["end_read_at"]
+    earlier = rows.markers_since(read_at - timedelta(seconds=settings.history_window_s))
+    earlier = [snapshot for snapshot in earlier if snapshot["end_read_at"] < read_at]
     # Earlier commits are needed for rates only.
     recent = rows.marker["started_at"] - timedelta(seconds=settings.rate_window_s)
     history = {
@@ -93,11 +95,8 @@ def _count_in_driver(
 
     def history_of(table: Table) -> pa.Table:
         snapshots = history[table.name]
-        filters: list[Filter] = [
-            ("cluster", "=", rows.cluster),
-            ("day", "in", {row["day"] for row in snapshots}),
-            ("snapshot_id", "in", [row["snapshot_id"] for row in snapshots]),
-        ]
+        days, ids = {row["day"] for row in snapshots}, [row["snapshot_id"] for row in snapshots]
+        filters = matching(cluster=rows.cluster, day=days, snapshot_id=ids)
         return rows.reader.read(table, columns=_HISTORY_COLUMNS[table.name], filters=filters)
 
     kinds = {
@@ -136,23 +135,6 @@ def _with_batches(topics: pa.Table, num_snapshots: int, cores: int) -> pa.Table:
     sizes = topics.group_by("group_id").aggregate([("num_partitions", "sum")])
     batch = pack_groups(num_snapshots * sizes["num_partitions_sum"].to_numpy(), cores)
     return topics.join(pa.table({"group_id": sizes["group_id"], "batch": pa.array(batch)}), "group_id")
-
-
-def _earlier_snapshots(rows: SnapshotRows, window_s: int) -> list[dict[str, Any]]:
-    """Day and id of the finished snapshots in the window before this one: at most a few hundred."""
-    before = rows.marker["end_read_at"]
-    since = before - timedelta(seconds=window_s)
-    filters: list[Filter] = [
-        ("cluster", "=", rows.cluster),
-        # A day more: a snapshot is stored under the day of its slot, which is before its reads.
-        ("day", ">=", (since - timedelta(days=1)).date()),
-        ("end_read_at", "<", before),
-        ("end_read_at", ">=", since),
-    ]
-    found: list[dict[str, Any]] = rows.reader.read(
-        SNAPSHOTS, columns=["day", "snapshot_id", "end_read_at"], filters=filters
-    ).to_pylist()
-    return found
 
 
 def _history_frame(rows: SnapshotRows, table: Table, snapshots: list[dict[str, Any]]) -> DataFrame:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from evenlag.enums import DecisionKind, PlanEvent
 from evenlag.errors import LakeError, PolicyError
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter, matching
 from evenlag.lake.tables import DECISIONS, FORECASTS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SPEEDS
 from evenlag.lake.writer import DirectWriter, append_once
 from evenlag.logging_setup import named_logger
@@ -263,7 +263,7 @@ def _same_on_record(rows: SnapshotRows, parts: Iterable[pa.Table]) -> set[str]:
     same: set[str] = set()
     for part in parts:
         own = hash_plans(part)
-        filters = [*rows.filters, ("plan_id", "in", list(own))]
+        filters = [*rows.filters, *matching(plan_id=list(own))]
         recorded = hash_plans(rows.reader.read(PLAN_ASSIGNMENTS, filters=filters))
         same |= {plan_id for plan_id, found in own.items() if recorded.get(plan_id) == found}
     return same

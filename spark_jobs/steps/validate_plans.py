@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from evenlag.enums import Mode, PlanEvent
-from evenlag.lake.file_pruning import Filter
+from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, PLAN_EVENTS, SNAPSHOTS
 from evenlag.lake.writer import append_once

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import date
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
     from evenlag.lake.tables import Table
 
 

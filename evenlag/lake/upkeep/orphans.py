@@ -10,13 +10,13 @@ from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from evenlag.lake.filters import Filter, matching
 from evenlag.lake.tables import SNAPSHOTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import date, datetime
 
-    from evenlag.lake.file_pruning import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.table_metadata import DataFile, TableFiles
     from evenlag.lake.tables import Table
@@ -34,7 +34,7 @@ def find_orphans(
     for (name, day), parts in files.by_part.items():
         if name != cluster:
             continue
-        of_day: list[Filter] = [("cluster", "=", cluster), ("day", "=", day)]
+        of_day = matching(cluster=cluster, day=day)
         if not (rows := _count_rows(reader, table, parts, of_day, limit)):
             continue
         # The markers are read after the log, so that a marker that is written in between counts.

@@ -28,7 +28,8 @@ import pyarrow.compute as pc
 from evenlag.enums import Mode, PlanEvent, RequestState
 from evenlag.errors import SecretError
 from evenlag.lake.arrow_schema import arrow_schema, stored_schema
-from evenlag.lake.file_pruning import Filter, may_match
+from evenlag.lake.file_pruning import may_match
+from evenlag.lake.filters import Filter, matching
 from evenlag.lake.tables import (
     APPROVAL_REQUESTS,
     DECISIONS,
@@ -160,7 +161,7 @@ def read_plans(
     if not plan_ids:
         return {}
     wanted: Filter = ("plan_id", "in", sorted(plan_ids))
-    since_day: list[Filter] = [("cluster", "=", cluster), ("day", ">=", since)]
+    since_day = [("cluster", "=", cluster), ("day", ">=", since)]
     rows: dict[str, _Found] = defaultdict(lambda: {table: [] for table in _SEALED})
     unreadable: dict[Table, pa.Table] = {}
     elsewhere: dict[str, Table] = {}
@@ -285,7 +286,7 @@ def _unreadable_file(
     """Name a file that cannot be read and may have rows with these values; None without any."""
     for table in tables:
         schema = stored_schema(table)
-        files = may_match(unreadable[table], schema, [(name, "=", value) for name, value in values.items()])
+        files = may_match(unreadable[table], schema, matching(**values))
         for file in files.select(["path", ERROR]).slice(0, 1).to_pylist() if files.num_rows else ():
             path = printable(file["path"])[:_PATH_LENGTH]
             return f"a file of {table.name} that may have rows of it cannot be read: {path}: {file[ERROR]}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
 
 NUM_RACES = 25
 NUM_WRITERS = 3

@@ -14,7 +14,7 @@ from tests.support.lakes.snapshots import DAY, HEAD, append_rows, arrow
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
 
 OF_SNAPSHOT: list[Filter] = [(name, "=", HEAD[name]) for name in ("cluster", "day", "snapshot_id")]
 

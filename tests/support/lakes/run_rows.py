@@ -13,7 +13,7 @@ from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from evenlag.lake.file_pruning import Filter
+    from evenlag.lake.filters import Filter
 
 NOW: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TODAY: Final = datetime.now(UTC).date()
