@@ -18,6 +18,7 @@ from evenlag.errors import JobError
 from evenlag.lake.tables import TABLES, Column, Table
 from evenlag.policy.gates import GATES, Fixed, Gate, GateSetting, PlanLimit
 from evenlag.policy.settings import RETENTION_DAYS, Policy
+from tests.support.gate_examples import EXAMPLES
 from tests.support.pages.markdown import ROOT
 
 _COMMAND: Final = "python -m tests.reference_pages"
@@ -198,7 +199,7 @@ def _gate_check(gate: Gate) -> tuple[str, ...]:
 
 
 def _gate_example(gate: Gate) -> tuple[str, ...]:
-    example = gate.example
+    example = EXAMPLES[gate.name]
     message = gate.explain(example.observed, example.allowed)
     return f"`{gate.name}`", example.plan, message, f"`{example.observed}, {example.allowed}`"
 

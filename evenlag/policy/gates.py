@@ -85,7 +85,7 @@ class GateSetting:
     """A limit that only its gate uses. It declares the setting of this name in a rule's ``gates``.
 
     default: Its default; the type of the default is the type of the setting, that of None is `int`.
-    ge, le: Its bounds, as pydantic names them; None for no bound.
+    ge, gt, le, lt: Its bounds, as pydantic names them; None for no bound.
     inputs, resolve: Of a setting whose default depends on the plan: computes the limit of the group's
         settings, as plain values, and the values of these inputs.
     """
@@ -94,7 +94,9 @@ class GateSetting:
     default: int | float | None
     description: str
     ge: float | None = None
+    gt: float | None = None
     le: float | None = None
+    lt: float | None = None
     inputs: tuple[str, ...] = ()
     resolve: Callable[..., Any] | None = None
 
@@ -126,32 +128,6 @@ class PlanLimit:
 
 
 Limit = Fixed | RuleSetting | GateSetting | PlanLimit
-
-
-class _Varying:
-    """A value of an example that differs between runs; the same in any format."""
-
-    def __format__(self, _spec: str) -> str:
-        return "…"
-
-    def __str__(self) -> str:
-        return "…"
-
-
-VARYING: Final = _Varying()
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A plan that fails the gate, for the gates page.
-
-    plan: What is wrong with the plan.
-    observed, allowed: The values in its gate result; :data:`VARYING` if they differ between runs.
-    """
-
-    plan: str
-    observed: Any
-    allowed: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +165,6 @@ class Entry:
 class Gate(Entry):
     """One gate; an unknown value passes where e.g. a group without a previous hint has no cooldown.
 
-    example: A plan that fails.
     inputs: Inputs of a plan from which the observed value is computed: columns of ``plans``, measures of
         its ``metrics_before`` and ``metrics_after`` as ``before_…`` and ``after_…``, and the columns that
         ``evenlag.planning.gate_inputs`` adds. Empty: the input with the name `observed`.
@@ -201,7 +176,6 @@ class Gate(Entry):
     not_simulated: Why simulations do not apply the gate; None if they do.
     """
 
-    example: Example
     limit: Limit = Fixed(0)
     inputs: tuple[str, ...] = ()
     compute: Callable[..., Any] | None = None
@@ -266,7 +240,6 @@ GATES: Final = (
         fails_when="a partition is in the plan twice",
         observed="num_duplicates",
         message="{observed} partitions are in the plan twice",
-        example=Example("partition 0 is in it twice", 1, 0),
         not_simulated=_BY_CONSTRUCTION,
     ),
     Gate(
@@ -274,7 +247,6 @@ GATES: Final = (
         fails_when="a partition of a topic that a member subscribes to has no owner",
         observed="num_missing",
         message="{observed} partitions of subscribed topics have no owner",
-        example=Example("partition 0 has no owner", 1, 0),
         not_simulated=_BY_CONSTRUCTION,
     ),
     Gate(
@@ -282,7 +254,6 @@ GATES: Final = (
         fails_when="an owner is not a member, or does not subscribe to the topic",
         observed="num_invalid_owners",
         message="{observed} partitions have an owner that is not a member or does not subscribe to the topic",
-        example=Example("partition 0 goes to `a-stranger`", 1, 0),
         not_simulated=_BY_CONSTRUCTION,
     ),
     Gate(
@@ -290,7 +261,6 @@ GATES: Final = (
         fails_when="the checker of `assignor_core` finds a violation",
         observed="num_violations",
         message="the checker finds {observed} violations; see the plan's violations",
-        example=Example("the checker found `UNASSIGNED: t0-1 is with nobody`", 1, 0),
         not_simulated=_BY_CONSTRUCTION,
     ),
     Gate(
@@ -300,9 +270,6 @@ GATES: Final = (
         comparison=Comparison.AT_MOST,
         limit=RuleSetting("count_slack", int, plus=1),
         message="a partition could go to a member that has {observed} fewer, at most {allowed} is allowed",
-        example=Example(
-            "`lag-aware` spreads each of three topics separately: 6 and 4 partitions", observed=2, allowed=1
-        ),
     ),
     Gate(
         "max_moves",
@@ -311,7 +278,6 @@ GATES: Final = (
         comparison=Comparison.AT_MOST,
         limit=RuleSetting("max_moves", int),
         message="moves {observed} partitions, at most {allowed} are allowed",
-        example=Example("`lag-aware` swaps two partitions where `max_moves` is 1", 2, 1),
     ),
     Gate(
         "min_gain",
@@ -320,9 +286,6 @@ GATES: Final = (
         comparison=Comparison.AT_LEAST,
         limit=RuleSetting("min_gain", float),
         message="lowers the largest lag of a member by {observed:.1%}, at least {allowed:.1%} is required",
-        example=Example(
-            "a swap brings the most loaded member from 1,700 to 910 where `min_gain` is 0.9", 0.4647, 0.9
-        ),
         is_routine=True,
     ),
     Gate(
@@ -334,7 +297,6 @@ GATES: Final = (
         comparison=Comparison.AT_LEAST,
         message="saves {observed:,.0f} record-seconds within the horizon beyond what it costs, at least "
         "{allowed} are required",
-        example=Example("the moved partitions stand still for longer than the backlog takes", -120.0, 0),
         null_passes=True,
         is_routine=True,
     ),
@@ -350,7 +312,6 @@ GATES: Final = (
             "max_cross_rack_rise", 1.0, "rise of the share of the load that is read across racks", ge=0, le=1
         ),
         message="reads {observed:.0%} more of the load across racks, at most {allowed:.0%} is allowed",
-        example=Example("the plan takes it from 0 to half of the load, the limit is 0.1", 0.5, 0.1),
         null_passes=True,
         not_simulated="a simulation knows no racks",
     ),
@@ -359,7 +320,6 @@ GATES: Final = (
         fails_when="the lag of any planned partition is null",
         observed="num_unknown_partitions",
         message="the lag of {observed} partitions is not known",
-        example=Example("partition 3 has no commit and the rule no `reset_policy`", 1, 0),
         not_simulated="partitions with unknown lag keep their owner, and the simulated lag stays known",
     ),
     Gate(
@@ -371,9 +331,6 @@ GATES: Final = (
             "max_snapshot_age_s", 900, "maximum age of the snapshot at the decision", ge=1, le=86_400
         ),
         message="the snapshot is {observed:.0f} s old, at most {allowed} s are allowed",
-        example=Example(
-            "the snapshot ended more than a second ago, `max_snapshot_age_s` is 1", VARYING, allowed=1
-        ),
         not_simulated=_OF_THE_MOMENT,
     ),
     Gate(
@@ -382,9 +339,6 @@ GATES: Final = (
         observed="group_state",
         limit=Fixed(GroupState.STABLE.value),
         message="the group is {observed}, not {allowed}",
-        example=Example(
-            "the group was rebalancing in the snapshot", GroupState.PREPARING_REBALANCE, GroupState.STABLE
-        ),
         not_simulated="a rebalancing group is never planned",
     ),
     Gate(
@@ -393,7 +347,6 @@ GATES: Final = (
         observed="group_type",
         limit=PlanLimit(("group_type",), _hintable_type),
         message="the group speaks the {observed} protocol, hints need {allowed}",
-        example=Example("the group is a share group", "share", "classic or consumer"),
         is_of_hint=True,
         not_simulated=_OF_THE_HINT,
     ),
@@ -403,7 +356,6 @@ GATES: Final = (
         observed="group_assignor",
         limit=Fixed(EVENLAG_ASSIGNOR),
         message="the group's assignor is {observed}: hints need a group that has selected {allowed}",
-        example=Example("the group's consumers use `range`", "range", EVENLAG_ASSIGNOR),
         is_of_hint=True,
         not_simulated=_OF_THE_HINT,
     ),
@@ -423,7 +375,6 @@ GATES: Final = (
             resolve=cooldown_of,
         ),
         message="the last hint is {observed:.0f} s old, the cooldown is {allowed:.0f} s",
-        example=Example("the group had a hint moments ago, `cooldown_s` is 600", VARYING, 600),
         null_passes=True,
         is_routine=True,
     ),
@@ -437,11 +388,6 @@ GATES: Final = (
         comparison=Comparison.AT_MOST,
         limit=PlanLimit(("hint_topic_max_bytes",), _payload_limit),
         message="the hint has {observed} bytes, a record of the hint topic can contain {allowed}",
-        example=Example(
-            "instance ids of 241 characters, and a hint topic whose `max.message.bytes` is 2,800",
-            VARYING,
-            752,
-        ),
         not_simulated=_OF_THE_HINT,
     ),
 )

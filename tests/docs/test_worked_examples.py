@@ -35,6 +35,7 @@ from evenlag.policy.settings import render_schema
 from evenlag.policy.portable_settings import plain_values
 from evenlag.policy.group_settings import GateLimits, GroupSettings
 from tests.reference_pages import render_gates
+from tests.support.gate_examples import EXAMPLES, Example
 from evenlag.simulation.scenarios import passes_gates
 from spark_jobs.steps.expectations import gate_verdicts
 
@@ -53,6 +54,7 @@ assert verdicts["2 of 4"]["passed"] and not verdicts["3 of 4"]["passed"]
 said = "one member owns 75% of the partitions, at most 60% are allowed"
 assert verdicts["3 of 4"]["message"] == said
 example = "one of two members owns 3 of 4 partitions, the limit is 0.6"
+EXAMPLES[NAME] = Example(example, 0.75, 0.6)
 assert f"| `{NAME}` | {example} | {said} |" in render_gates()
 candidate = parse_candidate(f"lag-aware:{NAME}=0.5").settings_for(GroupSettings())
 assert candidate.rule.gates.values()[NAME] == 0.5

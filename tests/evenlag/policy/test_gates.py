@@ -16,9 +16,7 @@ from evenlag.policy.gates import (
     GATE_SETTINGS,
     GATES,
     ROUTINE_GATES,
-    VARYING,
     Comparison,
-    Example,
     Fixed,
     Gate,
     GateSetting,
@@ -29,6 +27,7 @@ from evenlag.policy.gates import (
 )
 from evenlag.policy.group_settings import GateLimits, GroupSettings
 from evenlag.policy.portable_settings import plain_values
+from tests.support.gate_examples import EXAMPLES, VARYING
 
 MEASURES = {
     column.name: re.findall(r"(\w+):", column.type) for column in PLANS.columns if "metrics" in column.name
@@ -92,7 +91,7 @@ def test_defaults_that_depend_on_the_load_are_resolved() -> None:
 
 @each_gate
 def test_the_example_of_a_gate_fails_it(gate: Gate) -> None:
-    example = gate.example
+    example = EXAMPLES[gate.name]
     if VARYING in (example.observed, example.allowed):
         assert "…" in gate.explain(example.observed, example.allowed)
     else:
@@ -135,7 +134,6 @@ def test_an_unknown_value_fails_unless_the_gate_lets_it_pass(
         comparison=Comparison.AT_MOST,
         limit=Fixed(1),
         message="{observed} of {allowed}",
-        example=Example("", 2, 1),
         null_passes=null_passes,
     )
     assert is_unknown(unknown)
