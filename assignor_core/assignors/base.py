@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
 
 from assignor_core.errors import ProblemError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from assignor_core.group import Assignment, Group
-
+from assignor_core.group import Assignment, Group
 
 COOPERATIVE = "COOPERATIVE"
 EAGER = "EAGER"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from assignor_core.hint import HintPayload
 from assignor_core.partition_spans import PartitionSpans
-
-if TYPE_CHECKING:
-    from assignor_core.hint import HintPayload
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from assignor_core.hint import Hint
 from assignor_core.loads import MAX_CLOCK_AHEAD_MS, Loads
-
-if TYPE_CHECKING:
-    from assignor_core.hint import Hint
 
 _Record = TypeVar("_Record")
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from assignor_core.hint import Hint
-    from evenlag.consumer.hint_arrays import FlatHint
+from assignor_core.hint import Hint
+from evenlag.consumer.hint_arrays import FlatHint
 
 _MAX_ASKS_PER_PLAN = 3
 # Two phases need two generations, and one more if a member syncs late. If a plan is not followed after that

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from assignor_core.hint import STOP_KEY, hint_key
 from assignor_core.loads import loads_key
-
-if TYPE_CHECKING:
-    from evenlag.consumer.cache import HintCache
+from evenlag.consumer.cache import HintCache
 
 
 class WatchedGroup:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from evenlag.enums import GroupState, GroupType
 from evenlag.kafka.arrow_rows import (
@@ -38,10 +40,6 @@ from evenlag.kafka.topic_metadata import (
     read_metadata,
 )
 from evenlag.policy.portable_settings import Pseudonymizer
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 Progress = Callable[[str, int, int], None]
 

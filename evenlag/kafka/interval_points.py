@@ -15,7 +15,7 @@ import pyarrow as pa
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.offsets import NO_RECORD, offsets_at
 from evenlag.kafka.topic_metadata import Partitions
-from evenlag.lag.arrays import Floats, Int64s
+from evenlag.lag.arrays import Floats, Int64s, floats, seconds
 from evenlag.lag.hourly_rates import find_places, partition_keys
 
 MOST_PARTITIONS: Final = 1_000
@@ -36,9 +36,9 @@ def with_interval_points(
     of_offsets, of_expected = partition_keys(offsets, expected)
     place = find_places(of_offsets, of_expected)
     before = expected.take(pa.array(place, mask=place < 0))
-    now_s, end = _seconds(offsets["end_read_at"]), _floats(offsets["high_watermark"])
-    begin_s, begin = _seconds(before["read_at"]), _floats(before["end_offset"])
-    rows = _changed(now_s - begin_s, end - begin, _floats(before["last_records_per_s"]))
+    now_s, end = seconds(offsets["end_read_at"]), floats(offsets["high_watermark"])
+    begin_s, begin = seconds(before["read_at"]), floats(before["end_offset"])
+    rows = _changed(now_s - begin_s, end - begin, floats(before["last_records_per_s"]))
     at_ms = np.empty((len(rows), _MOMENTS), dtype=np.int64)
     found = np.empty_like(at_ms)
     for number in range(_MOMENTS):
@@ -55,12 +55,12 @@ def with_interval_points(
     return offsets.set_column(column, field, points)
 
 
-def _changed(seconds: Floats, came: Floats, rate: Floats) -> Int64s:
+def _changed(passed_s: Floats, came: Floats, rate: Floats) -> Int64s:
     """The rows whose records differ most from those forecast, ascending."""
-    forecast = rate * seconds
+    forecast = rate * passed_s
     off = np.abs(came - forecast)
     is_changed = (off >= _LEAST_RECORDS) & (off >= np.maximum(came, forecast) / 2)
-    rows = np.flatnonzero(is_changed & (came >= 0) & (seconds > 0) & (seconds <= _LONGEST_S))
+    rows = np.flatnonzero(is_changed & (came >= 0) & (passed_s > 0) & (passed_s <= _LONGEST_S))
     most = np.argsort(-off[rows], kind="stable")[:MOST_PARTITIONS]
     return np.sort(rows[most])
 
@@ -73,11 +73,3 @@ def _lists(rows: Int64s, at_ms: Int64s, offset: Int64s, num_rows: int, kind: pa.
     points = pa.StructArray.from_arrays([at, pa.array(offset.ravel())], fields=list(kind.value_type))
     starts = np.append(0, np.cumsum(size)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(starts), points, mask=pa.array(size == 0))
-
-
-def _floats(column: pa.ChunkedArray) -> Floats:
-    return np.array(column.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy(), dtype=np.float64)
-
-
-def _seconds(column: pa.ChunkedArray) -> Floats:
-    return _floats(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) / 1e6

@@ -97,6 +97,17 @@ def integers(values: Any) -> Int64s:
     return np.asarray(pc.fill_null(values, UNKNOWN).to_numpy(), dtype=np.int64)
 
 
+def floats(column: Any) -> Floats:
+    """Return numbers as float64; null is NaN."""
+    numbers = column.cast(pa.float64(), safe=False).fill_null(np.nan)
+    return np.array(numbers.to_numpy(), dtype=np.float64)
+
+
+def seconds(column: Any) -> Floats:
+    """Return moments in seconds since the epoch; null is NaN."""
+    return floats(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) / 1e6
+
+
 def parents(lists: pa.ListArray) -> Int64s:
     """Return the list of each element, of all lists in turn."""
     return np.asarray(pc.list_parent_indices(lists).to_numpy(), dtype=np.int64)

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.enums import LagStatus
-from evenlag.lag.arrays import Points, codes, last_in_lists
+from evenlag.lag.arrays import Floats, Int64s, Points, codes, floats, last_in_lists, seconds
 from evenlag.lag.forecast import ERROR_BINS, MODELS, Errors, Rates, Seen, advance, forecast_rates
 from evenlag.lag.hourly_rates import (
     find_places,
-    floats,
     hours_of,
     partition_keys,
-    seconds,
 )
 from evenlag.lag.prediction_rows import LAG_COLUMNS as PREDICTION_COLUMNS
 from evenlag.lag.prediction_rows import prediction_columns
 from evenlag.lag.speed_rows import with_owner_speeds
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import FORECASTS, SPEEDS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from evenlag.lag.arrays import Floats, Int64s
 
 LAG_COLUMNS: Final = (
     *("group_id", "topic_id", "topic", "partition", "status"),

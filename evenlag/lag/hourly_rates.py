@@ -6,27 +6,22 @@ first snapshot after the hour that finds none; of two that do, by one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.lag.arrays import codes, integers
+from evenlag.lag.arrays import Int64s, codes, floats, integers, seconds
 from evenlag.lag.forecast import HOURS_BEFORE, Hours
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.filters import matching
-from evenlag.lake.snapshot_reader import snapshot_filters
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.snapshot_reader import SnapshotReader, snapshot_filters
 from evenlag.lake.tables import HOURLY_RATES, OFFSETS
 from evenlag.lake.writer import append_once
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from evenlag.lag.arrays import Floats, Int64s
-    from evenlag.lake.reader import LakeReader
-    from evenlag.lake.snapshot_reader import SnapshotReader
 
 _HOUR: Final = timedelta(hours=1)
 # The two snapshots are at least so far apart, and none is so far from its end of the hour.
@@ -109,17 +104,6 @@ def rates_between(first: pa.Table, last: pa.Table) -> pa.Table:
         "arrival_rate_records_per_s", pa.array(rate)
     )
     return found.filter(pa.array(is_known))
-
-
-def floats(column: Any) -> Floats:
-    """Return numbers as float64; null is NaN."""
-    numbers = column.cast(pa.float64(), safe=False).fill_null(np.nan)
-    return np.array(numbers.to_numpy(), dtype=np.float64)
-
-
-def seconds(column: Any) -> Floats:
-    """Return moments in seconds since the epoch; null is NaN."""
-    return floats(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) / 1e6
 
 
 def constant_column(value: Any, kind: pa.DataType, num_rows: int) -> pa.Array:

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.lag.arrays import codes, flags, is_valid
-from evenlag.lag.hourly_rates import floats, seconds
+from evenlag.lag.arrays import Bools, Floats, Int64s, codes, flags, floats, is_valid, seconds
 from evenlag.lag.predictions import MEASURES, NOISE_S, Intervals, Members, newer_mean, predict
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import FORECASTS
@@ -19,7 +18,6 @@ from evenlag.lake.tables import FORECASTS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evenlag.lag.arrays import Bools, Floats, Int64s
     from evenlag.lag.forecast import Seen
 
 LAG_COLUMNS: Final = ("owner_member_id", "lag_records", "lag_bound", "time_lag_ms")

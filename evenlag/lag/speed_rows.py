@@ -6,15 +6,16 @@ members of a group have one speed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.enums import GroupType, LagStatus
-from evenlag.lag.arrays import UNKNOWN, Numbers, codes, flags, integers, is_valid
+from evenlag.lag.arrays import UNKNOWN, Bools, Floats, Int64s, Numbers, codes, flags, integers, is_valid
 from evenlag.lag.hourly_rates import find_places
 from evenlag.lag.speeds import (
     COOPERATIVE_ASSIGNORS,
@@ -29,11 +30,6 @@ from evenlag.lag.speeds import (
 )
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import SPEEDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from evenlag.lag.arrays import Bools, Floats, Int64s
 
 LAG_COLUMNS: Final = (
     *("group_id", "topic_id", "topic", "partition", "status", "owner_member_id", "owner_problem"),

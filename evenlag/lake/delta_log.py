@@ -13,24 +13,20 @@ import json
 import os
 import re
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from evenlag.errors import JobError, LakeError, SchemaError
-from evenlag.lake.location import LOG_FOLDER
+from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.schema_evolution import PROTOCOL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from evenlag.lake.location import LakePaths
-    from evenlag.lake.tables import Table
+from evenlag.lake.tables import Table
 
 _TODO: Final = "restore the table ('The lake is lost' in docs/runbook.md)"
 _TODO_ELSEWHERE: Final = f"check the address and the credentials of the storage, else {_TODO}"

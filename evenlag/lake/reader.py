@@ -6,9 +6,10 @@ Tables that are written without a JVM are written by :mod:`evenlag.lake.writer`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import date, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from datetime import date, datetime, timedelta
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from evenlag.lake.file_pruning import (
     named_by_statistics,
     written_later,
 )
+from evenlag.lake.filters import Filter
 from evenlag.lake.location import LakePaths
 from evenlag.lake.repaired_log import repaired_log
 from evenlag.lake.schema_evolution import check_types, log_schema, log_types
@@ -33,13 +35,6 @@ from evenlag.lake.small_files import storage_handler
 from evenlag.lake.tables import CLUSTER_AND_DAY, PLAN_EVENTS, SNAPSHOTS, Table
 from evenlag.lake.unreadable_files import ERROR, is_own_fault, scan_readable
 from evenlag.logging_setup import named_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from evenlag.lake.filters import Filter
-
 
 # Arrow's own column: the number of the file that a row is from.
 _FILE: Final = "__fragment_index"

@@ -8,18 +8,15 @@ lacks a required column or has a column of another type is rejected before anyth
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 
 from evenlag.errors import SchemaError
 from evenlag.lake.arrow_schema import stored_schema
+from evenlag.lake.tables import Column, Table
 from evenlag.lake.tables.contract import MONTH
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from evenlag.lake.tables import Column, Table
 
 # Minimum reader and writer versions of Delta: all readers support them.
 PROTOCOL: Final = (1, 2)

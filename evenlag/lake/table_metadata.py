@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import LakeError
@@ -15,7 +15,6 @@ from evenlag.lake.tables.month_partitions import end_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import date
 
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table

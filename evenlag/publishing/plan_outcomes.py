@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from evenlag.enums import PlanEvent
 from evenlag.lag.group_lag import LAG_COLUMNS, measure_lag
 from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import open_since
+from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import (
     LAG,
     MEMBERS,
@@ -28,10 +29,6 @@ from evenlag.planning.outcomes import ASSIGNMENT_COLUMNS, MEMBER_COLUMNS, PLAN_C
 from evenlag.planning.published_plans import ENDINGS, EVENT_COLUMNS, PublishedPlan, find_published
 from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.plan_effects import read_effects
-
-if TYPE_CHECKING:
-    from evenlag.lake.snapshot_reader import SnapshotReader
-
 
 _ACTOR: Final = "observer"
 # A replay takes a tenth of a second of CPU. Further plans are due at the next snapshot, too.

@@ -23,7 +23,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from assignor_core.hint import Hint, HintPayload, encode_hint, hint_key
 from assignor_core.loads import MAX_CLOCK_AHEAD_MS
@@ -36,6 +36,8 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import REPEATS
 from evenlag.lake.tables import PLAN_EVENTS
 from evenlag.logging_setup import log_fields, named_logger
+from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.loader import LoadedPolicy
 from evenlag.publishing.event_log import append_plan_events, plan_event
 from evenlag.publishing.hint_topic import MAX_PLAUSIBLE_SEQUENCE, TopicState, is_plausible, read_hint_topic
 from evenlag.publishing.loads import LoadsReport, refresh_loads
@@ -49,10 +51,6 @@ from evenlag.publishing.sealing.signed_records import group_signing_key, signing
 from evenlag.publishing.sealing.verified_plans import NOT_AS_SEALED, oldest_day
 from evenlag.publishing.writing.hint_publisher import hint_publisher
 from evenlag.publishing.writing.topic_settings import ensure_hint_topic, read_max_bytes, size_problem
-
-if TYPE_CHECKING:
-    from evenlag.policy.cluster_settings import ClusterSettings
-    from evenlag.policy.loader import LoadedPolicy
 
 _LOG = named_logger(__name__)
 _Result = TypeVar("_Result")

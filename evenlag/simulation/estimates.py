@@ -10,19 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from assignor_core.hint import member_key
-from evenlag.simulation.history import first_lags, interpolated, sum_by_member
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-    from evenlag.lag.arrays import Bools, Floats
-    from evenlag.simulation.history import History
+from evenlag.lag.arrays import Bools, Floats
+from evenlag.simulation.history import History, first_lags, interpolated, sum_by_member
 
 # Twice auto.commit.interval.ms: a smaller backlog may be records that are processed but not yet committed.
 BUSY_BACKLOG_S: Final = 10.0

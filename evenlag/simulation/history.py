@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,7 @@ from assignor_core.group import Group
 from assignor_core.hint import member_key
 from assignor_core.members import utf16_key
 from evenlag.enums import GroupType
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
+from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s, floats
 
 # Sums of processed and of arrived records are compared: a smaller difference is a rounding error.
 ROUNDING_RECORDS: Final = 1e-4
@@ -365,10 +363,10 @@ def read_snapshots(
         topic=_indexes_in(lag["topic"], topics),
         topic_id=_indexes_in(lag["topic_id"], topic_ids),
         partition=lag["partition"].to_numpy().astype(np.int64),
-        lag=_floats(lag["lag_records"]),
-        start=_floats(lag["log_start_offset"]),
-        end=_floats(lag["end_offset"]),
-        age_s=_floats(lag["time_lag_ms"]) / 1000.0,
+        lag=floats(lag["lag_records"]),
+        start=floats(lag["log_start_offset"]),
+        end=floats(lag["end_offset"]),
+        age_s=floats(lag["time_lag_ms"]) / 1000.0,
         owner=_indexes_in(lag["owner_member_id"], owners),
         at_s=at_s[shown],
         topics=tuple(topics.to_pylist()),
@@ -388,11 +386,6 @@ def _indexes_in(values: pa.ChunkedArray, among: pa.Array) -> Int64s:
     found = pc.fill_null(pc.index_in(values.combine_chunks(), value_set=among), -1)
     places: Int64s = found.to_numpy(zero_copy_only=False).astype(np.int64)
     return places
-
-
-def _floats(values: pa.ChunkedArray) -> Floats:
-    numbers: Floats = values.cast(pa.float64()).to_numpy()
-    return numbers
 
 
 def _members_by_snapshot(members: pa.Table, place: Int64s, num_snapshots: int) -> list[SnapshotMembers]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from evenlag.lag.arrays import Floats, Int32s
 from evenlag.planning.evaluations import PlanEffect
-from evenlag.simulation.estimates import Case
+from evenlag.planning.group_work import FollowTimes
+from evenlag.simulation.estimates import Case, Estimates
 from evenlag.simulation.fluid_model import simulate
+from evenlag.simulation.history import History
 from evenlag.simulation.scenarios import Counts
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Floats, Int32s
-    from evenlag.planning.group_work import FollowTimes
-    from evenlag.simulation.estimates import Estimates
-    from evenlag.simulation.history import History
 
 
 @dataclass(slots=True)

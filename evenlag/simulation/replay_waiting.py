@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from evenlag.lag.arrays import Bools, Floats, Int64s
 from evenlag.simulation.estimates import Case, Estimates, arrival_curves
 from evenlag.simulation.history import ROUNDING_RECORDS, History
 from evenlag.simulation.waiting import SentCurves, Waiting, Waits, measure_waiting
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Floats, Int64s
 
 _MOST_PARTS: Final = 2_000_000
 _BINS: Final = 4_096

@@ -11,11 +11,12 @@ import numpy as np
 
 from assignor_core.algorithms.partition_classes import classes_of
 from assignor_core.errors import AssignorError
-from evenlag.policy.candidates import OBSERVED
-from evenlag.simulation.estimates import Case, estimate
-from evenlag.simulation.fluid_model import simulate
-from evenlag.simulation.history import sum_by_member
+from evenlag.policy.candidates import OBSERVED, Candidate
+from evenlag.simulation.estimates import Case, Estimates, KnownSpeeds, estimate
+from evenlag.simulation.fluid_model import Simulated, simulate
+from evenlag.simulation.history import History, Structure, sum_by_member
 from evenlag.simulation.replay_metrics import (
+    ScenarioMetrics,
     count_unknown_ages,
     measure_history,
     measure_scenarios,
@@ -29,13 +30,8 @@ if TYPE_CHECKING:
 
     from assignor_core.group import Group
     from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
-    from evenlag.policy.candidates import Candidate
     from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Pauses
-    from evenlag.simulation.estimates import Estimates, KnownSpeeds
-    from evenlag.simulation.fluid_model import Simulated
-    from evenlag.simulation.history import History, Structure
-    from evenlag.simulation.replay_metrics import ScenarioMetrics
 
 _NEVER = np.iinfo(np.int64).max // 2
 

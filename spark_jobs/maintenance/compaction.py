@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from evenlag.lake.tables import TABLES
+from evenlag.lake.tables import TABLES, Table
 from evenlag.lake.tables.month_partitions import end_of_part
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from spark_jobs.runtime.session import temporary_conf
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from datetime import date
 
     from evenlag.lake.table_metadata import DataFile
-    from evenlag.lake.tables import Table
     from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
 _MB: Final = 1024 * 1024

@@ -31,6 +31,7 @@ from evenlag.lake.tables import (
     SNAPSHOT_TABLES,
     SNAPSHOTS,
     TABLES,
+    Table,
 )
 from evenlag.lake.tables.month_partitions import end_of_part, month_of
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
@@ -40,9 +41,7 @@ from spark_jobs.steps.audit_ownership import audit_assignments
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from datetime import date
 
-    from evenlag.lake.tables import Table
     from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 
 # Number of ids in one statement.

@@ -33,7 +33,6 @@ from evenlag.logging_setup import named_logger
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.frames import CachedFrames, conform, run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
-from spark_jobs.transforms.audit_intervals import build_memberships, build_ownership, number_snapshots
 
 _LOG = named_logger(__name__)
 
@@ -203,6 +202,8 @@ def _is_worth_a_record(earlier: AuditProgress, now: AuditProgress) -> bool:
 
 
 def _write_day(lake: Lake, cluster: str, day: AuditDay) -> None:
+    from spark_jobs.transforms.audit_intervals import build_memberships, build_ownership, number_snapshots
+
     head = {"cluster": cluster, "day": day.day, "input_hash": day.input_hash}
     rows = pa.Table.from_pylist([head | row for row in day.snapshots], arrow_schema(AUDITED_SNAPSHOTS))
     readings = number_snapshots(lake.spark.createDataFrame(rows, AUDITED_SNAPSHOTS.ddl))

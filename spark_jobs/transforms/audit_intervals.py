@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
 
 from evenlag.enums import MEMBERLESS_STATES, REBALANCING_STATES, GroupType, OwnershipState
 from evenlag.lake.tables import MEMBERSHIPS, OWNERSHIP
 from spark_jobs.runtime.frames import conform
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 # Columns from the first and the last snapshot of an interval, and from the snapshots next to it.
 _OF_THE_FIRST: Final = ("first_snapshot_id", "first_seen_at", "previous_snapshot_id", "previous_seen_at")
@@ -35,9 +35,6 @@ INTERVAL_COLUMNS: Final = (
 
 def number_snapshots(snapshots: DataFrame) -> DataFrame:
     """Number the snapshots of each day by start time, and add their neighbors; null where there is none."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
     in_order = Window.partitionBy("day").orderBy("started_at", "snapshot_id")
     return snapshots.withColumns(
         {
@@ -58,9 +55,6 @@ def merge_intervals(rows: DataFrame, *, key: Sequence[str], content: Sequence[st
     rows: ``key``, ``content`` and ``INTERVAL_COLUMNS``. Intervals of one key do not overlap. A single
         snapshot is an interval of length one.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
     in_order = Window.partitionBy(*key).orderBy("first_number")
     is_same = reduce(and_, (sf.col(name).eqNullSafe(sf.lag(name).over(in_order)) for name in content))
     follows = sf.col("first_number") == sf.lag("last_number").over(in_order) + 1
@@ -99,8 +93,6 @@ _MEMBERSHIP: Final = (
 
 def build_memberships(snapshots: DataFrame, members: DataFrame, offsets: DataFrame) -> DataFrame:
     """Build ``memberships`` of whole days. A group has no interval at snapshots that do not list it."""
-    from pyspark.sql import functions as sf
-
     groups = _groups(snapshots, members)
     topics = _topics(groups, offsets)
     none = sf.array().cast("array<struct<topic: string, topic_id: string, num_partitions: int>>")
@@ -113,8 +105,6 @@ def build_memberships(snapshots: DataFrame, members: DataFrame, offsets: DataFra
 
 def _groups(snapshots: DataFrame, members: DataFrame) -> DataFrame:
     """One row per group and snapshot, with its members by id."""
-    from pyspark.sql import functions as sf
-
     is_member = sf.col("member_id").isNotNull()
     member = sf.struct(
         "member_id", "group_instance_id", "client_id", "client_host", "subscription", "assignment"
@@ -139,8 +129,6 @@ def _groups(snapshots: DataFrame, members: DataFrame) -> DataFrame:
 
 
 def _is_known() -> Column:
-    from pyspark.sql import functions as sf
-
     state = sf.coalesce("group_state", sf.lit(""))
     # Group types whose members cannot be read have none here, although they are not empty.
     shows_members = (sf.col("num_members") > 0) | state.isin(*MEMBERLESS_STATES)
@@ -156,9 +144,6 @@ def _topics(groups: DataFrame, offsets: DataFrame) -> DataFrame:
     An owned topic that could not be read in a snapshot gets the id that it has in the snapshots before, else
     in those after; its number of partitions is null.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
     none = sf.array().cast("array<string>")
     taken = sf.transform("members", lambda member: sf.coalesce(member["subscription"], none))
     held = sf.transform("members", lambda member: sf.coalesce(member["assignment"]["topic"], none))
@@ -189,9 +174,6 @@ def _topics(groups: DataFrame, offsets: DataFrame) -> DataFrame:
 
 def _single_snapshots(seen: DataFrame) -> DataFrame:
     """Each group and snapshot as an interval of length one, with the snapshots before and after it."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
     in_order = Window.partitionBy(*_GROUP).orderBy("number")
 
     def beside(step: int, elsewhere: str) -> Column:
@@ -240,8 +222,6 @@ def build_ownership(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:
     While a group is empty or its assignment is not known, the partitions that it consumed before or after
     have rows with the state NOBODY or UNKNOWN.
     """
-    from pyspark.sql import functions as sf
-
     intervals = _numbered(memberships, snapshots).repartition(*_GROUP)
     cells = _shown_or_around(intervals).select(
         *_GROUP, *INTERVAL_COLUMNS, "error", "group_state", "num_members", sf.inline("cells")
@@ -262,8 +242,6 @@ def build_ownership(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:
 
 
 def _numbered(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as sf
-
     for edge in ("first", "last"):
         numbers = snapshots.select(
             sf.col("snapshot_id").alias(f"{edge}_snapshot_id"), sf.col("number").alias(f"{edge}_number")
@@ -274,9 +252,6 @@ def _numbered(memberships: DataFrame, snapshots: DataFrame) -> DataFrame:
 
 def _shown_or_around(intervals: DataFrame) -> DataFrame:
     """Add ``cells``: the partitions of an interval, or those of the nearest intervals that have any."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
     in_order = Window.partitionBy(*_GROUP).orderBy("first_number")
     shows = sf.col("is_known") & (sf.col("num_members") > 0)
     shown = intervals.withColumn("cells", sf.when(shows, sf.flatten(_cells_by_topic())))
@@ -304,8 +279,6 @@ def _shown_or_around(intervals: DataFrame) -> DataFrame:
 
 def _cells_by_topic() -> Column:
     """Cells of each topic: one per owner, and one per subscribed partition without an owner."""
-    from pyspark.sql import functions as sf
-
     members = sf.col("members")
     taken = sf.flatten(
         sf.transform(members, lambda member: sf.coalesce(member["subscription"], _none("string")))
@@ -346,8 +319,6 @@ def _cells_by_topic() -> Column:
 
 
 def _held(member: Column, topic: Column) -> Column:
-    from pyspark.sql import functions as sf
-
     none = sf.array().cast("array<struct<topic: string, partitions: array<int>>>")
     of_topic = sf.filter(sf.coalesce(member["assignment"], none), lambda held: held["topic"] == topic)
     return sf.array_distinct(sf.flatten(sf.transform(of_topic, lambda held: held["partitions"])))
@@ -362,8 +333,6 @@ def _cell(
     member: Column | None = None,
     num_owners: Column | None = None,
 ) -> Column:
-    from pyspark.sql import functions as sf
-
     names = ("member_id", "group_instance_id", "client_id", "client_host")
     nothing = sf.lit(None).cast("string")
     return sf.struct(
@@ -377,6 +346,4 @@ def _cell(
 
 
 def _none(kind: str) -> Column:
-    from pyspark.sql import functions as sf
-
     return sf.array().cast(f"array<{kind}>")

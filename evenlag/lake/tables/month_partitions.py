@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from calendar import monthrange
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.lake.arrow_schema import stored_schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from evenlag.lake.tables import Table
+from evenlag.lake.tables import Table
 
 
 def month_of(day: date) -> date:

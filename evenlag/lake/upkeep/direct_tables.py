@@ -6,24 +6,20 @@ the table, one is refused and made again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from typing import Any, Final
 
 import pyarrow as pa
 
 from evenlag.errors import LakeError
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
 from evenlag.lake.delta_log import open_table
+from evenlag.lake.filters import Filter
 from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import Table
 from evenlag.lake.tables.month_partitions import partition_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import date
-
-    from evenlag.lake.filters import Filter
-    from evenlag.lake.tables import Table
-
 
 _VERSION_LENGTH: Final = 20
 

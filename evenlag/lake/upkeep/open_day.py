@@ -7,21 +7,18 @@ as at its begin. Another change of the same rows makes it start over, and it may
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from datetime import date
+from typing import Final
 
 import pyarrow.compute as pc
 
 from evenlag.errors import LakeError
 from evenlag.lake.delta_log import open_table, read_actions
+from evenlag.lake.location import LakePaths
+from evenlag.lake.tables import Table
 from evenlag.lake.upkeep.direct_tables import replace_rows, sql_literal, trim_log
 from evenlag.logging_setup import named_logger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import date
-
-    from evenlag.lake.location import LakePaths
-    from evenlag.lake.tables import Table
 
 _LOG = named_logger(__name__)
 _SNAPSHOT: Final = "snapshot_id"

@@ -7,19 +7,17 @@ the column those of another one.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.filters import Filter, matching
-from evenlag.lake.tables import SNAPSHOTS
+from evenlag.lake.tables import SNAPSHOTS, Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import date, datetime
 
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.table_metadata import DataFile, TableFiles
-    from evenlag.lake.tables import Table
 
 _SNAPSHOT: Final = "snapshot_id"
 # A daily maintenance has read the column of files that were written before.

@@ -50,11 +50,6 @@ class Sealer:
             return None
         return cls(lambda: approval_keys(settings))
 
-    @property
-    def key_id(self) -> str:
-        """Id of the key that seals; it is no secret."""
-        return next(iter(self._known_keys()))
-
     def seal(self, table: Table, row: Mapping[str, Any], evidence: Sequence[str] | None = None) -> str:
         """Return the seal of a row, as :func:`as_stored` returns it.
 
