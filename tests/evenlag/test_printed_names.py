@@ -49,7 +49,7 @@ ALLOWED: Final[dict[str, dict[str, frozenset[str]]]] = {
         ),
         "evenlag/html/charts.py": frozenset({"narrow"}),
         "evenlag/quality/data_docs.py": frozenset(
-            {"_SIGNS[one.comparison]", "re.sub('`([^`]+)`', '<code>\\\\1</code>', text(words))", "parts"}
+            {"re.sub('`([^`]+)`', '<code>\\\\1</code>', text(words))", "parts"}
         ),
         "evenlag/overview/page.py": frozenset(
             {
