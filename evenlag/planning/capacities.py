@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-# Scale of a logistic distribution of log-speeds whose standard deviation is 0.5: what is expected of a group
-# before anything is known, which counts as so many members.
-_SPREAD: Final = 0.5 * 3**0.5 / np.pi
-_PRIOR_MEMBERS: Final = 4
+# Of these scales of log-speeds, and centres beside the median of the measured ones in scales, the likeliest.
+_SCALES: Final = np.geomspace(0.01, 1.0, 24)
+_CENTRES: Final = np.linspace(-1.0, 4.0, 21)
+_ROUNDING: Final = 1e-9
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +30,11 @@ def capacities_of(
     speed, is_bound: [M] measured speeds, NaN for unknown ones, and which are lower bounds.
     """
     capacity, is_configured = _configured(settings, instance_ids)
-    is_measured = np.isfinite(speed) & ~is_bound
-    if not settings.uses_measured_speeds or not is_measured.any():
+    found = _speeds(capacity, speed, is_bound) if settings.uses_measured_speeds else None
+    if found is None:
         return capacity
-    typical = float(np.median((speed / capacity)[is_measured]))
-    return np.where(is_configured, capacity, _speeds(capacity * typical, speed, is_bound) / typical)
+    speeds, typical = found
+    return np.where(is_configured, capacity, speeds / typical)
 
 
 def speeds_of(
@@ -48,31 +49,51 @@ def speeds_of(
     unknown_total: The sum of typical speeds, where none is measured.
     """
     capacity, is_configured = _configured(settings, instance_ids)
-    is_measured = np.isfinite(speed) & ~is_bound
-    typical = unknown_total / float(capacity.sum())
-    if is_measured.any():
-        typical = float(np.median((speed / capacity)[is_measured]))
-    return np.where(is_configured, capacity * typical, _speeds(capacity * typical, speed, is_bound))
+    found = _speeds(capacity, speed, is_bound)
+    if found is None:
+        bounds = np.where(np.isfinite(speed), speed / capacity, 0.0)
+        return capacity * max(unknown_total / float(capacity.sum()), float(bounds.max(initial=0.0)))
+    speeds, typical = found
+    return np.where(is_configured, capacity * typical, speeds)
 
 
 def _configured(settings: GroupSettings, instance_ids: Sequence[str | None]) -> tuple[Floats, Bools]:
     """Capacities by the policy, else 1, and which are configured."""
-    capacity = np.array([settings.configured_capacity(instance) for instance in instance_ids])
+    capacity = np.array(
+        [math.nan if each is None else settings.configured_capacity(each) for each in instance_ids]
+    )
     is_configured = np.isfinite(capacity)
     return np.where(is_configured, capacity, 1.0), is_configured
 
 
-def _speeds(typical: Floats, speed: Floats, is_bound: Bools) -> Floats:
-    """Return all speeds; of a bound the median of what it may be.
+def _speeds(capacity: Floats, speed: Floats, is_bound: Bools) -> tuple[Floats, float] | None:
+    """Return all speeds, and that of a typical member of capacity 1; None if none is measured.
 
-    A member that keeps up may be faster than it had to be. If it were taken to be no faster, it would never
-    get the work that shows it; one that gets too much is behind, and so measured, an interval later.
-    Log-speeds of a group are logistic around the typical one, and as far apart as the known ones.
+    Members are as fast as the median of the measured ones, unless measurements say otherwise. A bound above
+    it does: then log-speeds are logistic, with the centre and the scale that are likeliest for the measured
+    speeds and for these bounds, and a bound stands for the median of what is above it.
     """
-    is_known = np.isfinite(speed)
-    above = np.log(np.where(is_known, speed, typical) / typical)
-    off = np.where(is_bound, above.clip(min=0.0), above)
-    total = _PRIOR_MEMBERS * _SPREAD**2 + 3 / np.pi**2 * (off**2).sum()
-    spread = np.sqrt(total / (_PRIOR_MEMBERS + is_known.sum()))
-    median = typical * np.exp(spread * np.logaddexp(0.0, np.log(2.0) + above / spread))
-    return np.where(is_known, np.where(is_bound, median, speed), typical)
+    is_known = np.isfinite(speed) & (speed > 0)
+    is_measured = is_known & ~is_bound
+    if not is_measured.any():
+        return None
+    relative = np.where(is_known, speed, 1.0) / capacity
+    log_speed, centre = np.log(relative), float(np.log(np.median(relative[is_measured])))
+    is_above = is_known & is_bound & (log_speed > centre + _ROUNDING)
+    bounds, scale = log_speed[is_above], 1.0
+    if len(bounds):
+        centre, scale = _likeliest(log_speed[is_measured], bounds)
+    found = np.where(is_measured, log_speed, centre)
+    found[is_above] = centre + scale * np.logaddexp(0.0, np.log(2.0) + (bounds - centre) / scale)
+    return capacity * np.exp(found), float(np.exp(centre))
+
+
+def _likeliest(measured: Floats, bounds: Floats) -> tuple[float, float]:
+    """Return centre and scale of the logistic distribution of these values, and of some above the bounds."""
+    scale = _SCALES[:, None, None]
+    centre = np.median(measured) + _CENTRES[:, None] * scale
+    off, above = (measured - centre) / scale, (bounds - centre) / scale
+    likelihood = -np.logaddexp(0.0, above).sum(axis=2)
+    likelihood -= (off + 2 * np.logaddexp(0.0, -off) + np.log(scale)).sum(axis=2)
+    best = np.unravel_index(int(likelihood.argmax()), likelihood.shape)
+    return float(centre[(*best, 0)]), float(_SCALES[best[0]])
