@@ -393,12 +393,10 @@ def _quantiles(counts: Floats, number: int) -> Floats:
     total = counts.sum()
     if not total > 0:
         return np.zeros(number)
-    share = np.concatenate([[0.0], np.cumsum(counts)]) / total
+    above = np.append(np.cumsum(counts[::-1])[::-1], 0.0) / total
     wanted = (np.arange(number) + 0.5) / number
-    # Bins without errors are flat there: of each, the upper edge begins the next one.
-    bins = np.searchsorted(share, wanted, side="left").clip(1, len(counts)) - 1
-    part = (wanted - share[bins]) / np.maximum(share[bins + 1] - share[bins], 1e-12)
-    return np.asarray(_ERROR_EDGES[bins] + part * (_ERROR_EDGES[bins + 1] - _ERROR_EDGES[bins]))
+    # Of bins without errors, which are flat, the lower edge ends the one before.
+    return np.asarray(np.interp(-wanted, above[::-1] - 1.0, _ERROR_EDGES[::-1]))
 
 
 def _largest(values: Floats, seen: Seen) -> Floats:

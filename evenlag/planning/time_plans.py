@@ -114,7 +114,8 @@ def plan_by_time(
     kept = group.live_owner
     if (kept < 0).any():
         kept = assign(model.inflow[:, -1], 0)
-    stay, bound = model.judge(kept), model.bound()
+    stay = model.judge(kept)
+    bound = model.bound() if stay.value > 0 else Bound(0.0, 0.0)
     best = stay
     floor = max(limits.min_saved_record_s * model.per_record, limits.min_gain * stay.value)
     # What waits later than the next plan can be followed that plan can save, too, and it will know more.
@@ -321,11 +322,12 @@ class WaitingModel:
 
     def plan(self, stay: Judged, best: Judged) -> TimePlan:
         """Return a plan that makes one assignment of another."""
-        free = self._flows(best.target, np.zeros_like(best.is_moved))
-        cost = best.value - float(self.waits(free, self.served[0])[:, 0].sum()) if best.moves else 0.0
         stays = self.predict(stay)
-        planned = self.predict(best) if best.moves else stays
-        return TimePlan(best.target, stay.target, stays, planned, cost / self.per_record)
+        if not best.moves:
+            return TimePlan(best.target, stay.target, stays, stays, 0.0)
+        free = self._flows(best.target, np.zeros_like(best.is_moved))
+        cost = best.value - float(self.waits(free, self.served[0])[:, 0].sum())
+        return TimePlan(best.target, stay.target, stays, self.predict(best), cost / self.per_record)
 
     def predict(self, found: Judged) -> Prediction:
         """Return what is expected of an assignment."""
