@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.lag.arrays import Bools, Floats, Int64s, codes, flags, floats, is_valid, seconds
-from evenlag.lag.predictions import MEASURES, NOISE_S, Intervals, Members, newer_mean, predict
+from evenlag.lag.predictions import MEASURES, Intervals, Members, newer_mean, predict
+from evenlag.lag.speeds import NOISE_S
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import FORECASTS
 

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from evenlag.lag.speeds import NOISE_S
+
 if TYPE_CHECKING:
     from evenlag.lag.arrays import Bools, Floats, Int64s
 
 MEASURES: Final = ("total_lag_records", "max_member_lag_records", "time_lag_ms")
 MISS: Final = 0.1
 """Share of the predictions whose interval does not hold."""
-# Members commit each few seconds what they have processed: lag of so many seconds of arrivals is none.
-NOISE_S: Final = 10.0
 _FIRST_FACTOR: Final = 2.5
 _STEP: Final = 0.3
 _FACTORS: Final = (0.05, 50.0)

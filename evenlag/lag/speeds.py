@@ -33,6 +33,7 @@ COOPERATIVE_ASSIGNORS: Final = frozenset(
 """Names of assignors whose rebalances stop only the partitions that move."""
 COMMIT_INTERVAL_S: Final = 5.0
 """``auto.commit.interval.ms`` of Kafka's clients."""
+NOISE_S: Final = 2 * COMMIT_INTERVAL_S
 FEWEST_BUSY_S: Final = 30.0
 """With fewer busy seconds, a speed is a lower bound only."""
 # Evidence is forgotten with busy time, so that a speed that has changed is found again, and with any time, so
@@ -180,6 +181,14 @@ class MeasuredSpeeds:
     confidence: Floats
 
 
+def uncommitted(consumed: Floats, noise_s: float = NOISE_S) -> Floats:
+    """Return the lag that may be processed and not committed yet, by records consumed per second.
+
+    What is consumed in two commit intervals bounds it, not what arrives. Nothing of unknown rates (NaN).
+    """
+    return noise_s * np.fmax(consumed, 0.0)
+
+
 def update(
     state: SpeedState, interval: Interval, *, commit_interval_s: float = COMMIT_INTERVAL_S
 ) -> SpeedState:
@@ -248,7 +257,7 @@ class _Done:
             _sums(owner, interval.before[rows], num_members),
             _sums(owner, interval.after[rows], num_members),
         )
-        floor = 2 * commit_interval_s * _divide(records, duration_s)
+        floor = uncommitted(_divide(records, duration_s), 2 * commit_interval_s)
         had_backlog = backlog > floor
         # A member with a backlog that says it was idle waits for something that it does not count.
         least_s = np.where(had_backlog, duration_s / 2, 0.0)

@@ -21,8 +21,9 @@ from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.together import unite
 from assignor_core.verify import find_violations, largest_count_gap
 from evenlag.enums import GroupType
+from evenlag.lag.speeds import NOISE_S, uncommitted
 from evenlag.planning.capacities import capacities_of
-from evenlag.planning.group_work import NO_FACTS, NOISE_S, GroupFacts, GroupWork, Measured, expected_work
+from evenlag.planning.group_work import NO_FACTS, GroupFacts, GroupWork, Measured, expected_work
 from evenlag.planning.time_plans import Limits, TimePlan, judge, plan_by_time
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class GroupRows:
     @property
     def known(self) -> Measured:
         """What ``load: time`` plans by."""
-        return Measured(self.speed, self.is_bound, self.cost, self.forecast)
+        return Measured(self.speed, self.is_bound, self.cost, self.consume_rate, self.forecast)
 
 
 def build_group(batch: GroupBatch, number: int) -> GroupRows:
@@ -261,10 +262,11 @@ def _too_small(
     if settings.load is not Load.LAG:
         return None
     size, lag = rows.group.num_members, rows.group.lag.astype(np.float64)
-    lags = np.bincount(now[now >= 0], lag[now >= 0], size)
-    rates = np.bincount(now[now >= 0], np.nan_to_num(rows.consume_rate[now >= 0]).clip(min=0.0), size)
+    owned = now >= 0
+    lags = np.bincount(now[owned], lag[owned], size)
     most = int((lags / capacity).argmax())
-    falls, noise = relative_gain(lag, capacity, now, target) * lags[most], NOISE_S * rates[most]
+    noise = np.bincount(now[owned], uncommitted(rows.consume_rate[owned]), size)[most]
+    falls = relative_gain(lag, capacity, now, target) * lags[most]
     if falls < noise:
         return (
             f"{moves} moves would lower the lag of the most loaded member by {falls:,.0f} records, and "

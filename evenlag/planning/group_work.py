@@ -10,16 +10,14 @@ import numpy as np
 from assignor_core.objective import Load
 from evenlag.enums import GroupType
 from evenlag.lag.arrays import Bools, Floats, Int64s
-from evenlag.lag.forecast import ERROR_BINS, SCENARIOS, draw_arrivals
+from evenlag.lag.forecast import SCENARIOS, draw_arrivals
+from evenlag.lag.speeds import uncommitted
 from evenlag.planning.capacities import speeds_of
 
 if TYPE_CHECKING:
     from assignor_core.group import Group
     from evenlag.policy.group_settings import GroupSettings
 
-# auto.commit.interval.ms of Kafka's clients.
-COMMIT_INTERVAL_S: Final = 5.0
-NOISE_S: Final = 2 * COMMIT_INTERVAL_S
 # Standard deviation of arrivals, relative to the forecast, before any forecast is scored.
 _UNKNOWN_ERROR: Final = 0.2
 # A group of unknown speed that keeps up is taken to be so busy.
@@ -79,6 +77,7 @@ class GroupWork:
 
     speed: [M] units of work per second of a member that always has records; positive.
     cost: [P] units of work per record.
+    consumed: [P] records per second: lag that may be :func:`~evenlag.lag.speeds.uncommitted` is no backlog.
     arrivals: [P, K] records that are expected in each step.
     error: [P, K] standard deviation of the records that arrive until the end of each step, beside what all
         partitions have in common.
@@ -86,13 +85,12 @@ class GroupWork:
     step_s: Seconds of a step.
     unowned_s, stopped_s: Seconds that a plan stops a moved partition, and all others.
     next_s: Seconds until the next plan can be followed: what waits later may wait for that.
-    noise_s: Lag of less than the arrivals of so many seconds is no backlog: it may be processed, and not yet
-        committed.
     target_s: How long records may wait; None: no target.
     """
 
     speed: Floats
     cost: Floats
+    consumed: Floats
     arrivals: Floats
     error: Floats
     common_error: float
@@ -100,7 +98,6 @@ class GroupWork:
     unowned_s: float
     stopped_s: float
     next_s: float
-    noise_s: float = NOISE_S
     target_s: float | None = None
 
     @property
@@ -124,8 +121,7 @@ class GroupWork:
 
     def backlog(self, lag: Int64s) -> Floats:
         """Return the records of lag that wait: [P]."""
-        is_noise = lag < self.noise_s * self.arrivals[:, 0] / self.step_s
-        return np.where(is_noise, 0.0, lag)
+        return np.where(lag < uncommitted(self.consumed), 0.0, lag)
 
     def united(self, unit: Int64s, num_units: int) -> GroupWork:
         """Return the work of units of partitions: [P] unit of each."""
@@ -135,7 +131,9 @@ class GroupWork:
         sums = np.zeros((2, num_units, self.arrivals.shape[1]))
         np.add.at(sums[0], unit, self.arrivals)
         np.add.at(sums[1], unit, (self.error * self.cost[:, None]) ** 2)
-        return replace(self, cost=cost, arrivals=sums[0], error=np.sqrt(sums[1]) / cost[:, None])
+        consumed = np.bincount(unit, self.consumed, num_units).astype(np.float64)
+        error = np.sqrt(sums[1]) / cost[:, None]
+        return replace(self, cost=cost, consumed=consumed, arrivals=sums[0], error=error)
 
 
 NO_FACTS: Final = GroupFacts()
@@ -146,12 +144,14 @@ class Measured:
     """What is measured of a group's members and partitions.
 
     speed: [M] units of work per second; NaN: unknown. is_bound: [M], whether it is at least that.
-    cost: [P]. rates: [P, K] records per second that are expected in the steps of the horizon.
+    cost: [P]. consumed: [P] records per second; NaN: unknown.
+    rates: [P, K] records per second that are expected in the steps of the horizon.
     """
 
     speed: Floats
     is_bound: Bools
     cost: Floats
+    consumed: Floats
     rates: Floats
 
 
@@ -164,7 +164,7 @@ def expected_work(
     least a known bound.
     """
     horizon_s = float(settings.plan_horizon_s)
-    rates = np.nan_to_num(known.rates, nan=0.0).clip(min=0.0)
+    rates = np.fmax(known.rates, 0.0)
     step_s = horizon_s / rates.shape[1]
     arrivals = rates * step_s
     needed = float(((group.lag + arrivals.sum(axis=1)) * known.cost).sum()) / horizon_s
@@ -173,6 +173,7 @@ def expected_work(
             settings, group.instance_ids, known.speed, known.is_bound, max(needed, 1.0) / _UNKNOWN_BUSY
         ),
         cost=known.cost,
+        consumed=np.fmax(known.consumed, 0.0),
         arrivals=arrivals,
         error=np.zeros_like(arrivals),
         common_error=0.0,
@@ -182,9 +183,9 @@ def expected_work(
         next_s=next_plan_s(step_s if facts.interval_s is None else facts.interval_s, times.follow_s),
         target_s=settings.target_wait_s if settings.load is Load.TIME else None,
     )
-    nothing = np.zeros(ERROR_BINS)
-    common, own = (nothing if each is None else each for each in (facts.common, facts.own))
-    return work.expecting(draw_arrivals(rates, step_s, common, own, SCENARIOS))
+    if facts.common is None or facts.own is None:
+        return work.expecting(arrivals[None])
+    return work.expecting(draw_arrivals(rates, step_s, facts.common, facts.own, SCENARIOS))
 
 
 def next_plan_s(interval_s: float, follow_s: float) -> float:

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from assignor_core.hint import member_key
 from evenlag.lag.arrays import Bools, Floats
+from evenlag.lag.speeds import COMMIT_INTERVAL_S, NOISE_S, uncommitted
 from evenlag.simulation.history import History, first_lags, interpolated, sum_by_member
 
-# Twice auto.commit.interval.ms: a smaller backlog may be records that are processed but not yet committed.
-BUSY_BACKLOG_S: Final = 10.0
 # One interval may contain a pause or a burst; the median of three ignores it.
 _FEWEST_INTERVALS: Final = 3
 # Twice the standard error of a median of normal values, in distances of their 10th and 90th percentiles.
@@ -206,9 +205,10 @@ def _is_certain(work: _Work) -> Bools:
 
 
 def _is_behind(work: _Work, interval_s: Floats) -> Bools:
-    """Whether members were behind at both ends, by more than the arrivals of ten seconds: [S - 1, M]."""
+    """Whether members were behind at both ends, by more than may be uncommitted: [S - 1, M]."""
     least = np.minimum(work.before, work.after)
-    return np.asarray(work.is_complete & (least > 0) & (least * interval_s >= BUSY_BACKLOG_S * work.arrived))
+    noise = uncommitted(work.processed / interval_s)
+    return np.asarray(work.is_complete & (least > 0) & (least >= noise))
 
 
 def _is_busy(work: _Work, interval_s: Floats, speeds: Speeds) -> Bools:
@@ -315,7 +315,7 @@ def _is_skipped(history: History, speeds: Speeds) -> Bools:
     """Whether offsets went forward by more than the rows' owner can have processed: [S - 1, P]."""
     work = _member_work(history, np.zeros(history.arrived.shape, dtype=np.bool_))
     fastest = np.maximum(speeds.likely, speeds.likely.max())
-    too_much = work.processed > _SKIP_FACTOR * fastest * (history.interval_s[:, None] + BUSY_BACKLOG_S)
+    too_much = work.processed > _SKIP_FACTOR * fastest * (history.interval_s[:, None] + NOISE_S)
     return _of_rows(history, too_much) & (work.row_processed > 0)
 
 
@@ -426,7 +426,7 @@ def _burst_begins_s(work: _Work, speed: Floats, interval_s: Floats, steady: Floa
     left = speed * interval_s - (work.processed - work.before)
     spare = speed - steady
     begins = np.divide(left, spare, out=np.zeros_like(left), where=spare > 0)
-    in_flight = BUSY_BACKLOG_S / 2 * work.processed / interval_s
+    in_flight = COMMIT_INTERVAL_S * work.processed / interval_s
     is_burst = work.is_complete & (work.after > in_flight) & (work.processed < speed * interval_s)
     return np.asarray(np.where(is_burst, np.clip(begins, 0.0, interval_s), 0.0))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from evenlag.simulation.estimates import BUSY_BACKLOG_S, Estimates, arrival_curves
+from evenlag.lag.speeds import NOISE_S
+from evenlag.simulation.estimates import Estimates, arrival_curves
 from evenlag.simulation.history import ROUNDING_RECORDS, History, first_lags
 from evenlag.simulation.waiting import SentCurves
 
@@ -106,7 +107,7 @@ def model_error(history: History, backlog: Floats) -> ModelError:
         np.where(known, lag, 0.0).sum(axis=1)[1:][is_known] for lag in (history.lag, backlog)
     )
     rate = (np.where(known[1:], history.arrived, 0.0).sum(axis=1) / history.interval_s)[is_known]
-    in_flight = np.maximum(BUSY_BACKLOG_S * rate, 1.0)
+    in_flight = np.maximum(NOISE_S * rate, 1.0)
     has_lag = np.maximum(measured, simulated) >= in_flight
     counts = has_lag if has_lag.any() else np.ones_like(has_lag)
     off = np.abs(simulated - measured)[counts]
@@ -127,7 +128,7 @@ def wide_share(history: History, lag: Floats, max_member_lag: Floats) -> float |
 
     lag, max_member_lag: [S] of the group, [3, S] by case.
     """
-    in_flight = BUSY_BACKLOG_S * history.arrived.sum(axis=1) / history.interval_s
+    in_flight = NOISE_S * history.arrived.sum(axis=1) / history.interval_s
     likely, least, most = max_member_lag[:, 1:]
     has_lag = lag[1:] >= np.maximum(in_flight, 1.0)
     is_wide = most - least > _WIDE * np.maximum(likely, in_flight)

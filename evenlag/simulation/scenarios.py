@@ -198,6 +198,7 @@ class CandidateScenario:
     protocol: str = field(init=False)
     _structure: int = -2
     _asked_at_s: float = np.nan
+    _backlog: Floats | None = None
     _planner: Planner = field(init=False)
 
     def __post_init__(self) -> None:
@@ -211,6 +212,7 @@ class CandidateScenario:
         number = int(self.history.structure[place])
         is_first, is_forced = self._structure == -2, number != self._structure  # noqa: PLR2004 - not yet asked
         self._structure = number
+        before, self._backlog = self._backlog, backlog.copy()
         nothing = np.zeros(len(backlog))
         if number < 0:
             self.owner = np.full(len(backlog), -1, dtype=np.int32)
@@ -218,7 +220,7 @@ class CandidateScenario:
         if not is_forced and not self._may_ask(place):
             return nothing
         structure = self.history.structures[number]
-        group, target = self._plan(place, structure, backlog)
+        group, target = self._plan(place, structure, backlog if before is None else before, backlog)
         changed_rows = group.owner != target
         if not is_forced and not (changed_rows.any() and self._planner.passes_gates(group, target)):
             return nothing
@@ -241,7 +243,9 @@ class CandidateScenario:
         since_s = float(self.history.at_s[place]) - self._asked_at_s
         return self.policy.uses_lag and is_shown and self._planner.may_plan(since_s, _FOLLOW_S)
 
-    def _plan(self, place: int, structure: Structure, backlog: Floats) -> tuple[Group, Int32s]:
+    def _plan(
+        self, place: int, structure: Structure, before: Floats, backlog: Floats
+    ) -> tuple[Group, Int32s]:
         history, rows = self.history, structure.rows
         owner = structure.place[self.owner[rows]]
         lag = np.rint(backlog[rows]).astype(np.int64)
@@ -254,7 +258,9 @@ class CandidateScenario:
         if self.speed is not None and place > 0 and self.settings.rule.load is Load.TIME:
             speed = self.speed[place - 1][structure.member]
             known = np.where(speed > 0, speed, np.nan)
-            work = self._planner.work(group, rate, known, float(history.interval_s[place - 1]))
+            interval_s = float(history.interval_s[place - 1])
+            consumed = rate + (before - backlog)[rows] / interval_s
+            work = self._planner.work(group, rate, known, consumed, interval_s)
         return group, self._planner.target(group, rate, is_unknown, work)
 
     def _count(self, moves: int, *, is_first: bool, is_forced: bool) -> None:
@@ -288,9 +294,11 @@ class Planner:
         rule = self._settings.rule
         if rule.load is Load.TIME:
             is_unknown = is_unknown | np.isnan(rate)
-            work = work or self.work(group, rate, np.full(group.num_members, np.nan))
+            work = work or self.work(
+                group, rate, np.full(group.num_members, np.nan), np.full(len(rate), np.nan)
+            )
             self.time_plan = time_plan(group, rule, work, keep=is_unknown & (group.live_owner >= 0))
-            self._loads = (group.lag + work.arrivals.sum(axis=1)) * work.cost, work.speed
+            self._loads = (work.backlog(group.lag) + work.arrivals.sum(axis=1)) * work.cost, work.speed
             is_too_small = self.time_plan.net_record_s < least_saving(rule, self.time_plan)
             return self.time_plan.kept if is_too_small else self.time_plan.target
         if rule.load is not Load.LAG:
@@ -308,11 +316,13 @@ class Planner:
             self._known[key] = target
         return target
 
-    def work(self, group: Group, rate: Floats, speed: Floats, interval_s: float | None = None) -> GroupWork:
+    def work(
+        self, group: Group, rate: Floats, speed: Floats, consumed: Floats, interval_s: float | None = None
+    ) -> GroupWork:
         """Return the work of a group whose rates stay as they are; NaN is unknown."""
         facts = GroupFacts(interval_s=interval_s)
         rates = np.repeat(rate[:, None], STEPS, axis=1)
-        known = Measured(speed, np.zeros(len(speed), dtype=np.bool_), np.ones(len(rate)), rates)
+        known = Measured(speed, np.zeros(len(speed), dtype=np.bool_), np.ones(len(rate)), consumed, rates)
         return expected_work(group, self._settings.rule, known, facts, facts.times(None))
 
     def _capacity(self, group: Group) -> Floats:

@@ -57,7 +57,7 @@ def make_work(rates: Floats, speed: Any, **changes: Any) -> GroupWork:
         "unowned_s": 0.0,
         "stopped_s": 0.0,
         "next_s": STEP_S * STEPS,
-        "noise_s": 0.0,
+        "consumed": np.zeros(len(rates)),
     }
     return GroupWork(**given | changes)
 
@@ -265,6 +265,14 @@ def test_limits_hold() -> None:
         assert counts.max() - counts.min() <= 2
         num_moves += int(moved.sum())
     assert num_moves > 10
+
+
+def test_lag_that_is_consumed_in_two_commit_intervals_waits_for_its_commit() -> None:
+    """Whatever arrives, and of units by their sums; without a known rate all lag waits."""
+    work = make_work(np.full((4, STEPS), 300.0), [1.0], consumed=np.array([3.0, 2.0, 0.0, 2.5]))
+    lag = np.full(4, 25)
+    assert work.backlog(lag).tolist() == [0.0, 25.0, 25.0, 25.0]
+    assert work.united(np.array([0, 0, 1, 1]), 2).backlog(np.array([49, 49])).tolist() == [0.0, 49.0]
 
 
 def test_topics_stay_together() -> None:

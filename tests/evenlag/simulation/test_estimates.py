@@ -49,6 +49,20 @@ def replayed(history: History, *owners: list[int]) -> Simulated:
     return simulate(history, scenarios, estimates)
 
 
+def test_a_member_is_behind_by_what_it_consumes_and_not_by_what_arrives() -> None:
+    """It takes 10 records/s: 150 are more than ten seconds of it, also where 16/s arrive."""
+    history = history_of(
+        [[1_000.0], [1_320.0], [1_400.0], [1_720.0], [1_800.0]],
+        [[150.0], [270.0], [150.0], [270.0], [150.0]],
+        [["a"]] * 5,
+        [snapshot("a")] * 5,
+        at_s=[20.0 * number for number in range(5)],
+    )
+    estimates = estimate(history)
+    assert estimates.is_observed.tolist() == [True]
+    assert estimates.speed[Case.LIKELY, :, 0] == pytest.approx([10.0] * 4)
+
+
 def test_a_burst_before_a_snapshot_came_when_the_member_can_last_have_been_idle() -> None:
     """500 of 520 are behind: at 10 records/s the 20 took the last two seconds."""
     history = of_one_member([1_000.0] * 11 + [1_520.0, 1_520.0], [*DRAIN, 500.0, 400.0])

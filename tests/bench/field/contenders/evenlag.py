@@ -123,30 +123,36 @@ class Evenlag(GroupContender):
         rate = (seen.end - last.end) / (seen.now_s - last.now_s)
         with self.deciding():
             group = self.group(members, seen.lag)
-            target = self._plan(group, members, rate, seen)
+            target = self._plan(group, members, rate, last, seen)
         scaled = scale_measured(self.rule.load, self._measured(group, members, rate, last, seen))
         self.at(seen.now_s + length_s, lambda later: self._publish(group, target, scaled, seen.now_s, later))
 
     def _observe_speeds(self, seen: Observed, *, is_rebalancing: bool) -> None:
         self._speeds.observe(seen.now_s, seen.lag, seen.end, self.owner, is_rebalancing=is_rebalancing)
 
-    def _plan(self, group: Group, members: Sequence[int], rate: Floats, seen: Observed) -> Int32s | None:
+    def _plan(
+        self, group: Group, members: Sequence[int], rate: Floats, last: Observed, seen: Observed
+    ) -> Int32s | None:
         """Return the target of a plan that passes the gates."""
         if not self.publishes_hints or not self.planner.may_plan(
             seen.now_s - self._hint_slot_s, self.costs.follow.follow.median
         ):
             return None
-        work = self._work(group, members) if self.rule.load is Load.TIME else None
+        work = self._work(group, members, self._consumed(last, seen)) if self.rule.load is Load.TIME else None
         target = self.planner.target(group, rate, np.zeros(len(rate), dtype=np.bool_), work)
         is_change = not np.array_equal(target, group.owner)
         return target if is_change and self.planner.passes_gates(group, target) else None
 
-    def _work(self, group: Group, members: Sequence[int]) -> GroupWork:
+    def _consumed(self, last: Observed, seen: Observed) -> Floats:
+        committed = (seen.end - seen.lag) - (last.end - last.lag)
+        return np.asarray(committed.clip(min=0) / (seen.now_s - last.now_s))
+
+    def _work(self, group: Group, members: Sequence[int], consumed: Floats) -> GroupWork:
         """Return the measured speeds and costs, and the forecast of arrivals."""
         measured, cost = self._speeds.measured, self.costs.follow
         pods = list(members)
         known = group_work.Measured(
-            measured.speed[pods], measured.is_bound[pods], self._speeds.cost, self._forecast.rates()
+            measured.speed[pods], measured.is_bound[pods], self._speeds.cost, consumed, self._forecast.rates()
         )
         times = FollowTimes(cost.follow.median, cost.unowned.median, cost.stop.median)
         work = expected_work(group, self.rule, known, GroupFacts(interval_s=self._every_s), times)
@@ -157,8 +163,7 @@ class Evenlag(GroupContender):
     ) -> Measured:
         """Return what a cycle knows; speeds, where the plan does not need them, as of the last interval."""
         owner, is_timed = group.owner.astype(np.int64), self.rule.load is Load.TIME
-        committed = (seen.end - seen.lag) - (last.end - last.lag)
-        consumed = committed.clip(min=0) / (seen.now_s - last.now_s)
+        consumed = self._consumed(last, seen)
         speed = np.bincount(owner[owner >= 0], consumed[owner >= 0], minlength=len(members))
         if is_timed:
             speed = np.fmax(self._speeds.measured.speed[list(members)], speed)
