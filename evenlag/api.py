@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from assignor_core.errors import ProblemError
 from evenlag.context import find_cluster, find_lake
 from evenlag.enums import DEFAULT_ASSIGNOR
 from evenlag.errors import UsageError
+from evenlag.lake.filters import of_group
 from evenlag.lake.tables import LAG, OUTCOMES, SNAPSHOTS
+from evenlag.queries.plan_rows import plan_rows, plans_as_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +69,7 @@ class Lake:
         else:
             found = self.reader.read(SNAPSHOTS, columns=head, filters=filters)
         filters += [(name, "in", found[name].unique().to_pylist()) for name in head]
-        return self.reader.read(LAG, filters=filters + _of_group(group))
+        return self.reader.read(LAG, filters=filters + of_group(group))
 
     def plans(self, *, group: str | None = None, since: Moment = None, until: Moment = None) -> pa.Table:
         """Return plans with their status and what they brought, newest first.
@@ -82,8 +85,6 @@ class Lake:
             R = plans by the columns of ``plans``, without the payload, settings and hashes, and by
             `evenlag.queries.plan_rows.ADDED_COLUMNS`.
         """
-        from evenlag.queries.plan_rows import plan_rows, plans_as_arrow
-
         first, last = _utc(since or datetime.min.replace(tzinfo=UTC)), _utc(until or datetime.now(UTC))
         days = first.date(), last.date()
         rows = plan_rows(self.reader, self.cluster, group=group, between=days)
@@ -102,7 +103,7 @@ class Lake:
         pyarrow.Table
             R = plans by the columns of ``outcomes``: records, milliseconds, adherence from 0 to 1.
         """
-        return self.reader.read(OUTCOMES, filters=self._filters(since, until) + _of_group(group))
+        return self.reader.read(OUTCOMES, filters=self._filters(since, until) + of_group(group))
 
     def ownership(self, *, group: str | None = None, since: Moment = None, until: Moment = None) -> pa.Table:
         """Return who owned which partition when, from the audit; intervals continue over midnight.
@@ -209,7 +210,6 @@ def assign(
     {'a': [('orders', 0)], 'b': [('orders', 1), ('orders', 2)]}
     """
     from assignor_core.assignors import get_assignor
-    from assignor_core.errors import ProblemError
     from assignor_core.problem import read_problem
     from assignor_core.verify import check_assignment
 
@@ -225,10 +225,6 @@ def assign(
     assignment = get_assignor(assignor, **parameters).assign(group)
     check_assignment(group, assignment)
     return group.to_mapping(assignment)
-
-
-def _of_group(group: str | None) -> list[Filter]:
-    return [] if group is None else [("group_id", "=", group)]
 
 
 def _utc(at: datetime) -> datetime:

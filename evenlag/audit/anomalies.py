@@ -1,7 +1,5 @@
 """Anomalies: intervals of snapshots with a fault of a group, from ownership, lag and decisions."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final

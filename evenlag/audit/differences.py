@@ -1,7 +1,5 @@
 """Differences between a group's assignments at two moments, and how certain they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -3,8 +3,6 @@
 Works on whole columns; only nested values of intervals that reach midnight are compared row by row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 

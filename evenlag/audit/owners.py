@@ -1,7 +1,5 @@
 """Owners of a group's partitions at a moment, and how certain they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +24,8 @@ _BOUNDS: Final = (
     "previous_snapshot_id", "previous_seen_at", "first_snapshot_id", "first_seen_at", "last_snapshot_id",
     "last_seen_at", "next_snapshot_id", "next_seen_at", "longest_gap_ms",
 )  # fmt: skip
+# Which of the snapshots around a moment show an owner, in time order.
+_SIDES: Final = ("before", "both", "during", "after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +88,18 @@ def owners_at(period: AuditedPeriod, at: datetime) -> list[dict[str, Any]]:
     around = snapshots_around(period, at)
     before, after = around.edges()
     is_far_apart = is_gap(period, before, after)
+    owners = by_partition(overlapping(period.ownership, before, after))
     answer = []
-    for partition, found in sorted(
-        by_partition(overlapping(period.ownership, before, after)).items(), key=_by_name
-    ):
+    for topic, topic_id, number in sorted(owners, key=lambda each: (each[0], each[2], each[1] or "")):
+        found = owners[topic, topic_id, number]
         certainty = _certainty(found, around, is_far_apart=is_far_apart)
+        head = {"topic": topic, "topic_id": topic_id, "partition": number, "certainty": certainty}
+        sides = [(_side(row, around), row) for row in found]
+        sides.sort(key=lambda side: (_SIDES.index(side[0]), side[1][FIRST_INDEX]))
         answer += [
-            _answer_row(partition, certainty, _side(row, around), row) for row in _in_time(found, around)
+            head | {"side": side} | {name: row[name] for name in (*_HOLDER, *_BOUNDS)} for side, row in sides
         ]
     return answer
-
-
-def _by_name(item: tuple[Partition, Any]) -> tuple[str, int, str]:
-    topic, topic_id, number = item[0]
-    return topic, number, topic_id or ""
-
-
-def _in_time(rows: Iterable[dict[str, Any]], around: Around) -> list[dict[str, Any]]:
-    order = {"before": 0, "both": 1, "during": 2, "after": 3}
-    return sorted(rows, key=lambda row: (order[_side(row, around)], row[FIRST_INDEX]))
 
 
 def _certainty(rows: Iterable[dict[str, Any]], around: Around, *, is_far_apart: bool) -> Certainty:
@@ -162,9 +155,3 @@ def is_gap(period: AuditedPeriod, first: int, last: int) -> bool:
     """Check whether snapshots are too far apart to conclude what happened between them."""
     distances = np.diff(period.started_us()[first : last + 1])
     return bool(len(distances) and distances.max() / 1000 > period.max_gap_ms)
-
-
-def _answer_row(partition: Partition, certainty: Certainty, side: str, row: dict[str, Any]) -> dict[str, Any]:
-    topic, topic_id, number = partition
-    head = {"topic": topic, "topic_id": topic_id, "partition": number, "certainty": certainty, "side": side}
-    return head | {name: row[name] for name in (*_HOLDER, *_BOUNDS)}

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
 from typing import Any, Final
 
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import Filter, matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, DOWNSAMPLED_DAYS, RUNS, SNAPSHOTS
 from evenlag.lake.writer import append_once
@@ -44,24 +44,18 @@ class AuditDay:
     is_downsampled: bool
 
 
-def read_changed_days(reader: LakeReader, cluster: str, since: datetime) -> set[date]:
-    """Read the days of all snapshots in files that were written since a moment, late or compacted."""
-    return _started_on(reader, [("cluster", "=", cluster)], since)
-
-
-def read_days_of_slots(reader: LakeReader, cluster: str, slot_days: Collection[date]) -> set[date]:
-    """Read the days on which the snapshots of some slots started."""
-    return _started_on(reader, [("cluster", "=", cluster), ("day", "in", list(slot_days))])
-
-
-def _started_on(reader: LakeReader, filters: list[Filter], since: datetime | None = None) -> set[date]:
-    rows = reader.read(SNAPSHOTS, columns=["started_at"], filters=filters, written_since=since)
+def read_start_days(
+    reader: LakeReader, cluster: str, *slots: Filter, written_since: datetime | None = None
+) -> set[date]:
+    """Read the days on which snapshots started: of some slots, or in files written since a moment."""
+    filters = [*matching(cluster=cluster), *slots]
+    rows = reader.read(SNAPSHOTS, columns=["started_at"], filters=filters, written_since=written_since)
     return _days(rows["started_at"].to_pylist())
 
 
 def read_edge_day(reader: LakeReader, cluster: str, *, is_first: bool = False) -> date | None:
     """Read the last day on which a cluster has a snapshot, or the first one; None without snapshots."""
-    of_cluster: list[Filter] = [("cluster", "=", cluster)]
+    of_cluster = matching(cluster=cluster)
     found = reader.read_newest(
         SNAPSHOTS, "started_at", columns=["started_at"], filters=of_cluster, is_oldest=is_first
     )
@@ -80,7 +74,7 @@ def _read_month(reader: LakeReader, cluster: str, days: list[date], version: int
     markers = _read_snapshots(reader, cluster, days)
     if not markers:
         return
-    audited: list[Filter] = [("cluster", "=", cluster), ("day", "in", sorted(markers))]
+    audited = matching(cluster=cluster, day=sorted(markers))
     old_ids: dict[date, set[str]] = defaultdict(set)
     old_hashes: dict[date, set[str]] = defaultdict(set)
     columns = ["day", "snapshot_id", "input_hash"]
@@ -88,7 +82,7 @@ def _read_month(reader: LakeReader, cluster: str, days: list[date], version: int
         old_ids[row["day"]].add(row["snapshot_id"])
         old_hashes[row["day"]].add(row["input_hash"])
     slot_days = {row["day"] for rows in markers.values() for row in rows}
-    filters: list[Filter] = [("cluster", "=", cluster), ("day", "in", sorted(slot_days))]
+    filters = matching(cluster=cluster, day=sorted(slot_days))
     downsampled = set(reader.read(DOWNSAMPLED_DAYS, columns=["day"], filters=filters)["day"].to_pylist())
     for day, rows in sorted(markers.items()):
         ids = {row["snapshot_id"] for row in rows}
@@ -110,14 +104,13 @@ def _read_snapshots(reader: LakeReader, cluster: str, days: list[date]) -> dict[
     """Snapshots by the day on which they started, one per slot: the one that started first."""
     wanted = set(days)
     since, until = (datetime.combine(day, time(), UTC) for day in (days[0], days[-1] + _ONE_DAY))
-    of_cluster: list[Filter] = [("cluster", "=", cluster)]
-    started: list[Filter] = [("started_at", ">=", since), ("started_at", "<", until)]
     # A slot's snapshot may be taken late: its slot is of an earlier day, and a second snapshot of the slot is
     # stored under that day, whenever it started.
-    slot_days = reader.read(SNAPSHOTS, columns=["day"], filters=[*of_cluster, *started])["day"].unique()
+    started = [*matching(cluster=cluster), ("started_at", ">=", since), ("started_at", "<", until)]
+    slot_days = reader.read(SNAPSHOTS, columns=["day"], filters=started)["day"].unique()
     if not len(slot_days):
         return {}
-    same_slots: list[Filter] = [*of_cluster, ("day", "in", slot_days.to_pylist())]
+    same_slots = matching(cluster=cluster, day=slot_days.to_pylist())
     rows = reader.read(SNAPSHOTS, columns=list(_COLUMNS), filters=same_slots).to_pylist()
     first: dict[datetime, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: (row["started_at"], row["snapshot_id"])):
@@ -159,7 +152,7 @@ class AuditProgress:
 
 def read_progress(reader: LakeReader, cluster: str) -> AuditProgress | None:
     """Read the newest progress of a cluster's audit; None if no run has recorded any."""
-    filters: list[Filter] = [("cluster", "=", cluster), ("step", "=", AUDIT_STEP)]
+    filters = matching(cluster=cluster, step=AUDIT_STEP)
     columns = ["finished_at", "summary"]
     newest = reader.read_newest(RUNS, "finished_at", columns=columns, filters=filters).to_pylist()
     if not newest:

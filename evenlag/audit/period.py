@@ -1,7 +1,5 @@
 """A period of the audit, read from the lake: memberships, ownership, and the snapshots behind them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any, Final
@@ -13,7 +11,7 @@ import pyarrow.compute as pc
 from evenlag.audit.interval_merge import join_days
 from evenlag.errors import LakeError, NotFoundError, UsageError
 from evenlag.formatting import did_you_mean, moment
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import Filter, matching, of_group
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, DOWNSAMPLED_DAYS, MEMBERSHIPS, OWNERSHIP, SNAPSHOTS
 from evenlag.queries.lag import CLIENT_COLUMNS, client_names
@@ -61,13 +59,7 @@ class AuditedPeriod:
 
     def slot_filters(self) -> list[Filter]:
         """Filters on the cluster, the days of the slots and the group, for tables partitioned by slot day."""
-        slots = pc.min_max(self.snapshots["slot"]).as_py()
-        filters: list[Filter] = [
-            ("cluster", "=", self.cluster),
-            ("day", ">=", slots["min"].date()),
-            ("day", "<=", slots["max"].date()),
-        ]
-        return filters if self.group_id is None else [*filters, ("group_id", "=", self.group_id)]
+        return _slot_filters(self.cluster, self.snapshots, self.group_id)
 
     def client_names(self) -> dict[str, str]:
         """Name of the client of each member that the period shows: instance id, or else client id."""
@@ -111,8 +103,7 @@ def read_period(
     max_gap_s: Longest time between two snapshots for which equal content proves that nothing changed in
         between; by default three times the median distance.
     """
-    of_cluster: list[Filter] = [("cluster", "=", cluster)]
-    newest = reader.read_newest(AUDITED_SNAPSHOTS, "started_at", filters=of_cluster)
+    newest = reader.read_newest(AUDITED_SNAPSHOTS, "started_at", filters=matching(cluster=cluster))
     if newest.num_rows == 0:
         raise NotFoundError(
             f"the audit of {cluster} has not run yet: evenlag audit build --cluster {cluster} --lake "
@@ -126,14 +117,16 @@ def read_period(
     if since > until:
         raise UsageError(f"the period ends ({moment(until)}) before it begins ({moment(since)})")
     first, last = _days_of(reader, cluster, since, until)
-    filters: list[Filter] = [*of_cluster, ("day", ">=", first), ("day", "<=", last)]
-    audited = reader.read(AUDITED_SNAPSHOTS, filters=filters)
+    of_days = matching(cluster=cluster, since=first, until=last)
+    audited = reader.read(AUDITED_SNAPSHOTS, filters=of_days)
     snapshots = audited.sort_by([("started_at", "ascending"), ("snapshot_id", "ascending")]).combine_chunks()
-    of_group: list[Filter] = [] if group_id is None else [("group_id", "=", group_id)]
-    memberships = reader.read(MEMBERSHIPS, filters=filters + of_group)
+    wanted = of_days + of_group(group_id)
+    memberships = reader.read(MEMBERSHIPS, filters=wanted)
     if group_id is not None and memberships.num_rows == 0:
-        raise NotFoundError(_no_such_group(reader, cluster, group_id, filters))
-    ownership = reader.read(OWNERSHIP, filters=filters + of_group)
+        known = set(reader.read(MEMBERSHIPS, columns=["group_id"], filters=of_days)["group_id"].to_pylist())
+        meant = did_you_mean(group_id, known)
+        raise NotFoundError(f"no snapshot of {cluster} in this period shows the group {group_id!r}{meant}")
+    ownership = reader.read(OWNERSHIP, filters=wanted)
     for table in (memberships, ownership):
         _check_basis(table, snapshots)
     return AuditedPeriod(
@@ -183,11 +176,9 @@ def _days_of(reader: LakeReader, cluster: str, since: datetime, until: datetime)
 
 def _edge(reader: LakeReader, cluster: str, by: str, *wanted: Filter, is_oldest: bool = False) -> date | None:
     """Newest or oldest day of the audited snapshots that are nearest to a moment."""
-    filters: list[Filter] = [("cluster", "=", cluster), *wanted]
-    days = reader.read_newest(AUDITED_SNAPSHOTS, by, columns=["day"], filters=filters, is_oldest=is_oldest)[
-        "day"
-    ].to_pylist()
-    return (min if is_oldest else max)(days, default=None)
+    filters = [*matching(cluster=cluster), *wanted]
+    rows = reader.read_newest(AUDITED_SNAPSHOTS, by, columns=["day"], filters=filters, is_oldest=is_oldest)
+    return (min if is_oldest else max)(rows["day"].to_pylist(), default=None)
 
 
 def _check_basis(rows: pa.Table, snapshots: pa.Table) -> None:
@@ -213,12 +204,9 @@ def _count_unaudited(
         first = pc.max(started.filter(pc.less_equal(audited["finished_at"], since))).as_py() or since
         # Without an audited snapshot after the moment, every later one is relevant.
         last = pc.min(started.filter(pc.greater_equal(started, until))).as_py()
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        # The table is partitioned by the day of the slot: the same day as the start, or the day before.
-        ("day", ">=", date.fromordinal(max(1, first.toordinal() - 1))),
-        ("started_at", ">=", first),
-    ]
+    # The table is partitioned by the day of the slot: the same day as the start, or the day before.
+    day_before = date.fromordinal(max(1, first.toordinal() - 1))
+    filters = [*matching(cluster=cluster, since=day_before), ("started_at", ">=", first)]
     if last is not None:
         filters += [("day", "<=", last.date()), ("started_at", "<=", last)]
     found = reader.read(SNAPSHOTS, columns=["snapshot_id"], filters=filters)["snapshot_id"]
@@ -228,27 +216,21 @@ def _count_unaudited(
 
 def _downsampled_days(reader: LakeReader, cluster: str, snapshots: pa.Table) -> tuple[date, ...]:
     """Days of the snapshots' slots that maintenance has downsampled or is downsampling."""
-    slots = pc.min_max(snapshots["slot"]).as_py()
-    if slots["min"] is None:
+    if snapshots["slot"].null_count == snapshots.num_rows:
         return ()
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", slots["min"].date()),
-        ("day", "<=", slots["max"].date()),
-    ]
+    filters = _slot_filters(cluster, snapshots)
     return tuple(sorted(reader.read(DOWNSAMPLED_DAYS, columns=["day"], filters=filters)["day"].to_pylist()))
+
+
+def _slot_filters(cluster: str, snapshots: pa.Table, group_id: str | None = None) -> list[Filter]:
+    slots = pc.min_max(snapshots["slot"]).as_py()
+    of_days = matching(cluster=cluster, since=slots["min"].date(), until=slots["max"].date())
+    return of_days + of_group(group_id)
 
 
 def _usual_gap_ms(snapshots: pa.Table) -> float:
     started = _micros(snapshots, "started_at")
     return float(_USUAL_DISTANCES * np.median(np.diff(started)) / 1000) if len(started) > 1 else float("inf")
-
-
-def _no_such_group(reader: LakeReader, cluster: str, group_id: str, filters: list[Filter]) -> str:
-    known = set(reader.read(MEMBERSHIPS, columns=["group_id"], filters=filters)["group_id"].to_pylist())
-    return (
-        f"no snapshot of {cluster} in this period shows the group {group_id!r}{did_you_mean(group_id, known)}"
-    )
 
 
 def _micros(rows: pa.Table, name: str) -> np.ndarray:

@@ -1,7 +1,5 @@
 """The hints that were on the hint topic, and whether their groups applied them, from when to when."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from evenlag.audit.period import AuditedPeriod
 from evenlag.audit.rebalances import FindHint, Interval
 from evenlag.enums import PlanEvent
 from evenlag.formatting import answered_by
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import matching, of_group
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
 
@@ -51,16 +49,10 @@ class Hint:
 
 def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
     """Read the hints that were on the hint topic in a period, published at most 31 days before it."""
-    filters: list[Filter] = [("cluster", "=", period.cluster)]
-    if period.group_id is not None:
-        filters.append(("group_id", "=", period.group_id))
-    events = reader.read_events(
-        filters=[
-            *filters,
-            ("at", ">=", period.since - HINTS_LOOK_BACK),
-            ("event", "in", [PlanEvent.APPROVED, PlanEvent.PUBLISHED, PlanEvent.WITHDRAWN]),
-        ]
-    ).to_pylist()
+    filters = matching(cluster=period.cluster) + of_group(period.group_id)
+    kinds = [PlanEvent.APPROVED, PlanEvent.PUBLISHED, PlanEvent.WITHDRAWN]
+    recent = [*filters, *matching(event=kinds), ("at", ">=", period.since - HINTS_LOOK_BACK)]
+    events = reader.read_events(filters=recent).to_pylist()
     standing = [
         hint
         for hint in _standing(events)
@@ -73,7 +65,7 @@ def read_hints(reader: LakeReader, period: AuditedPeriod) -> list[Hint]:
     rows = reader.read(
         PLAN_ASSIGNMENTS,
         columns=["plan_id", "topic_id", "partition", "owner_after_key"],
-        filters=[*filters, ("day", "in", days), ("plan_id", "in", list(by_plan))],
+        filters=[*filters, *matching(day=days, plan_id=list(by_plan))],
     )
     for row in rows.to_pylist():
         if row["owner_after_key"] is not None:
@@ -91,8 +83,8 @@ def _standing(events: Iterable[Mapping[str, Any]]) -> list[Hint]:
         else:
             by_group[event["group_id"]].append(event)
     hints = []
-    for group_id, of_group in by_group.items():
-        in_order = sorted(of_group, key=lambda event: (event["at"], event["sequence"] or 0))
+    for group_id, changes in by_group.items():
+        in_order = sorted(changes, key=lambda event: (event["at"], event["sequence"] or 0))
         for place, event in enumerate(in_order):
             if event["event"] != PlanEvent.PUBLISHED:
                 continue

@@ -4,8 +4,6 @@ A group that differs between two snapshots had at least one rebalance in between
 the other differences; if there are none, it is UNKNOWN.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

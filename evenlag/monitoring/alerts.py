@@ -16,7 +16,7 @@ from typing import Any, Final
 from evenlag.enums import AlertState, Mode, OnFailure, PlanEvent
 from evenlag.errors import SecretError
 from evenlag.formatting import duration, number
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import ALERTS, DECISIONS, GATE_RESULTS, PLAN_EVENTS, PLANS, RUNS
@@ -238,13 +238,9 @@ def _rejected(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, A
 
 def _not_followed(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> dict[str, str]:
     """Groups whose last settled hint, without those that a newer one replaced, was ignored or expired."""
-    events = reader.read_events(
-        filters=[
-            ("cluster", "=", snapshot["cluster"]),
-            ("day", ">=", snapshot["day"] - _LOOK_BACK),
-            ("event", "in", [PlanEvent.PUBLISHED, *sorted(_SETTLED)]),
-        ]
-    ).to_pylist()
+    kinds = [PlanEvent.PUBLISHED, *sorted(_SETTLED)]
+    wanted = matching(cluster=snapshot["cluster"], event=kinds, since=snapshot["day"] - _LOOK_BACK)
+    events = reader.read_events(filters=wanted).to_pylist()
     ends = {row["plan_id"]: row for row in events if row["event"] in _SETTLED}
     published = sorted(
         (row for row in events if row["event"] == PlanEvent.PUBLISHED), key=lambda row: row["sequence"] or 0
@@ -272,7 +268,7 @@ def _is_published(loaded: LoadedPolicy, cluster: str, group_id: str) -> bool:
 
 
 def _is_decided(reader: LakeReader, snapshot: Mapping[str, Any]) -> bool:
-    wanted: list[Filter] = [*snapshot_filters(snapshot), ("step", "=", "decide")]
+    wanted = [*snapshot_filters(snapshot), ("step", "=", "decide")]
     return bool(reader.read(RUNS, columns=["run_id"], filters=wanted).num_rows)
 
 
@@ -282,7 +278,7 @@ def _standing(reader: LakeReader, cluster: str) -> dict[tuple[str, str], tuple[F
     Whoever records changes repeats the rows of the other active faults, so all are near the newest row,
     however long ago that is.
     """
-    of_cluster: list[Filter] = [("cluster", "=", cluster)]
+    of_cluster = matching(cluster=cluster)
     newest = reader.read_newest(ALERTS, "at", columns=["at"], filters=of_cluster).to_pylist()
     if not newest:
         return {}
@@ -342,11 +338,8 @@ def _add(faults: dict[str, list[str]], group_id: str | None, plan_id: str | None
 
 def _refused(reader: LakeReader, cluster: str, since: date) -> dict[str, list[str]]:
     """The plans that the publisher, a user's approval or the step ``decide`` has refused."""
-    wanted: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", since),
-        ("event", "in", [PlanEvent.REJECTED.value, PlanEvent.EXPIRED.value]),
-    ]
+    refused = [PlanEvent.REJECTED.value, PlanEvent.EXPIRED.value]
+    wanted = matching(cluster=cluster, event=refused, since=since)
     columns = ["plan_id", "group_id", "reason"]
     faults: dict[str, list[str]] = defaultdict(list)
     for row in reader.read(PLAN_EVENTS, columns=columns, filters=wanted).to_pylist():

@@ -1,7 +1,5 @@
 """Partitions that reassignment cannot help: each has more lag than an even share of its group's lag."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

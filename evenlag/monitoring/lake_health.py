@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import SchemaError
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.schema_evolution import PROTOCOL, missing_columns, unknown_columns
 from evenlag.lake.table_metadata import TableFiles, read_table_files
@@ -120,9 +120,9 @@ def newest_faults(reader: LakeReader, cluster: str, now: datetime) -> dict[str, 
     Freshness is left out: the alert on stale snapshots reports it.
     """
     since = now.astimezone(UTC).date() - timedelta(days=_LOOK_BACK_DAYS)
-    filters = [("cluster", "=", cluster), ("day", ">=", since)]
     # All checks of a run have the same time.
-    rows = reader.read_newest(TABLE_HEALTH, "checked_at", filters=filters).to_pylist()
+    of_days = matching(cluster=cluster, since=since)
+    rows = reader.read_newest(TABLE_HEALTH, "checked_at", filters=of_days).to_pylist()
     if not rows:
         return None
     faults: dict[str, list[str]] = {}
@@ -189,12 +189,10 @@ def _orphans(reader: LakeReader, table: Table, files: TableFiles, cluster: str, 
 def _readings(reader: LakeReader, cluster: str, schedule: str | None, now: datetime) -> Iterator[Check]:
     today = now.astimezone(UTC).date()
     since = today - timedelta(days=_LOOK_BACK_DAYS)
-    of_cluster: list[Filter] = [("cluster", "=", cluster)]
-    recent = reader.read(SNAPSHOTS, columns=["day"], filters=[*of_cluster, ("day", ">=", since)])
+    recent = reader.read(SNAPSHOTS, columns=["day"], filters=matching(cluster=cluster, since=since))
     days = set(recent["day"].to_pylist())
-    earlier = reader.read_newest(
-        SNAPSHOTS, "day", columns=["day"], filters=[*of_cluster, ("day", "<", since)]
-    )
+    before = matching(cluster=cluster, until=since - timedelta(days=1))
+    earlier = reader.read_newest(SNAPSHOTS, "day", columns=["day"], filters=before)
     if schedule is not None and (days or earlier.num_rows):
         first = since if earlier.num_rows else min(days)
         wanted = [first + timedelta(days=number) for number in range((today - first).days)]

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from evenlag.enums import Outcome, OutcomeReason, PlanEvent
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import Filter, matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS
@@ -352,15 +352,10 @@ def _count_families(counts: Mapping[str, ClusterCounts]) -> Iterator[Any]:
 def read_plan_rows(reader: LakeReader, cluster: str, now: datetime) -> PlanRows:
     """Read the rows to count: a bounded number, whatever the lake's age."""
     # The day is that of the plan's snapshot: an event may come a day later, for example an answer.
-    recent: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", (now - WINDOW - timedelta(days=1)).date()),
-    ]
-    published: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", (now - _LAST_PUBLISH_WITHIN).date()),
-        ("event", "=", PlanEvent.PUBLISHED.value),
-    ]
+    recent = matching(cluster=cluster, since=(now - WINDOW - timedelta(days=1)).date())
+    published = matching(
+        cluster=cluster, event=PlanEvent.PUBLISHED.value, since=(now - _LAST_PUBLISH_WITHIN).date()
+    )
     last = reader.read_newest(PLAN_EVENTS, "at", columns=["at"], filters=published).to_pylist()
     events = reader.read(PLAN_EVENTS, columns=["plan_id", "event", "at"], filters=recent)
     outcomes = reader.read(OUTCOMES, columns=["plan_id", "outcome", "reason_code", "slot"], filters=recent)
@@ -395,7 +390,7 @@ def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
         "snapshot.groups": snapshot["num_groups"],
         "snapshot.partitions": snapshot["num_partitions"],
     }
-    figures |= _lag(reader, wanted, snapshot["num_groups"]) | _plans(reader, wanted)
+    figures |= _lag(reader, wanted, snapshot["num_groups"]) | _plans(reader, snapshot)
     outcomes = reader.read(OUTCOMES, columns=["outcome"], filters=wanted)["outcome"].to_pylist()
     figures |= {f"outcomes.{outcome.lower()}": outcomes.count(outcome) for outcome in _OUTCOMES}
     return {name: value for name, value in figures.items() if value is not None}
@@ -411,19 +406,15 @@ def _lag(reader: LakeReader, wanted: list[Filter], num_groups: int | None) -> di
     return {"lag.records": total, "lag.unknown_partitions": found["num_unknown_partitions"]}
 
 
-def _plans(reader: LakeReader, wanted: list[Filter]) -> dict[str, int]:
+def _plans(reader: LakeReader, snapshot: Mapping[str, Any]) -> dict[str, int]:
     """Count the plans made from a snapshot by their events, which have the id of a later snapshot."""
+    wanted = snapshot_filters(snapshot)
     plan_ids = set(reader.read(PLANS, columns=["plan_id"], filters=wanted)["plan_id"].to_pylist())
-    made = {"plans.made": len(plan_ids)}
-    if not plan_ids:
-        return made | {f"plans.{event.lower()}": 0 for event in PlanEvent}
-    by_plan: list[Filter] = [
-        (column, ">=" if column == "day" else operator, value)
-        for column, operator, value in wanted
-        if column != "snapshot_id"
-    ]
-    events = reader.read_events(filters=[*by_plan, ("plan_id", "in", sorted(plan_ids))])
-    # A repeated run may write an event again.
-    pairs = set(zip(events["plan_id"].to_pylist(), events["event"].to_pylist(), strict=True))
-    counts = Counter(event for _, event in pairs)
-    return made | {f"plans.{event.lower()}": counts[event] for event in PlanEvent}
+    counts: Counter[str] = Counter()
+    if plan_ids:
+        of_plans = matching(cluster=snapshot["cluster"], plan_id=sorted(plan_ids), since=snapshot["day"])
+        events = reader.read_events(filters=of_plans)
+        # A repeated run may write an event again.
+        pairs = set(zip(events["plan_id"].to_pylist(), events["event"].to_pylist(), strict=True))
+        counts = Counter(event for _, event in pairs)
+    return {"plans.made": len(plan_ids)} | {f"plans.{event.lower()}": counts[event] for event in PlanEvent}

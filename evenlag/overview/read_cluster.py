@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from evenlag.enums import Mode, Outcome, PlanEvent
 from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows, is_inexact
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import Filter, matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
     GATE_RESULTS,
@@ -141,15 +141,13 @@ def read_cluster(
     decided = _decisions(reader, cluster, newest)
     advice = read_advice(reader, cluster, newest["day"])
     rows = _rows(shown, lag, members, trends, decided, plans)
-    speeds = read_speeds(reader, cluster, newest["snapshot_id"])
+    speeds = {
+        group_id: tuple(member["speed_records_per_s"] for member in known.values())
+        for group_id, known in read_speeds(reader, cluster, newest["snapshot_id"]).items()
+    }
     return state, tuple(
-        replace(row, advice=advice.get(row.group_id), speeds=_speeds(speeds.get(row.group_id, {})))
-        for row in rows
+        replace(row, advice=advice.get(row.group_id), speeds=speeds.get(row.group_id, ())) for row in rows
     )
-
-
-def _speeds(members: Mapping[str, Mapping[str, Any]]) -> tuple[float, ...]:
-    return tuple(member["speed_records_per_s"] for member in members.values())
 
 
 def _next_change(
@@ -161,11 +159,8 @@ def _next_change(
 
 
 def _of_snapshots(cluster: str, snapshots: Sequence[Mapping[str, Any]]) -> list[Filter]:
-    return [
-        ("cluster", "=", cluster),
-        ("day", "in", {each["day"] for each in snapshots}),
-        ("snapshot_id", "in", [each["snapshot_id"] for each in snapshots]),
-    ]
+    ids = [each["snapshot_id"] for each in snapshots]
+    return matching(cluster=cluster, day={each["day"] for each in snapshots}, snapshot_id=ids)
 
 
 def _newest_with_lag(
@@ -284,8 +279,7 @@ def read_plan_states(
     reader: LakeReader, cluster: str, snapshot: Mapping[str, Any], now: datetime
 ) -> dict[str, PlanState]:
     """Read the plans of the week before a snapshot by group, as far as the newest rows tell."""
-    since = snapshot["day"] - LOOK_BACK
-    wanted: list[Filter] = [("cluster", "=", cluster), ("day", ">=", since)]
+    wanted = matching(cluster=cluster, since=snapshot["day"] - LOOK_BACK)
     limit = max(_MIN_ROWS, _ROWS_PER_GROUP * (snapshot["num_groups"] or 0))
     plans = _last_plans(reader, wanted, limit)
     hints = _last_hints(reader, wanted, limit)
@@ -302,11 +296,8 @@ def _last_plans(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[st
     if not newest:
         return {}
     ids = [row["plan_id"] for row in newest.values()]
-    by_plan: list[Filter] = [
-        wanted[0],
-        ("day", ">=", min(row["day"] for row in newest.values())),
-        ("plan_id", "in", ids),
-    ]
+    since = min(row["day"] for row in newest.values())
+    by_plan = [wanted[0], *matching(plan_id=ids, since=since)]
     columns = ("plan_id", "event", "reason", "at")
     events = last_events(reader.read_events(filters=by_plan, columns=columns).to_pylist())
     failed: dict[str, set[str]] = defaultdict(set)
@@ -344,11 +335,7 @@ def _last_hints(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[st
     ignored = sorted({row["group_id"] for row in rows if row["outcome"] == Outcome.IGNORED})
     published: dict[str, tuple[int, str]] = {}
     if ignored:
-        of_groups: list[Filter] = [
-            *wanted,
-            ("event", "=", PlanEvent.PUBLISHED),
-            ("group_id", "in", ignored),
-        ]
+        of_groups = [*wanted, *matching(event=PlanEvent.PUBLISHED, group_id=ignored)]
         columns = ("group_id", "plan_id", "sequence")
         for row in reader.read(PLAN_EVENTS, columns=columns, filters=of_groups).to_pylist():
             found = (row["sequence"] or 0, row["plan_id"])
@@ -359,7 +346,7 @@ def _last_hints(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[st
         if row["outcome"] != Outcome.IGNORED or last is None or last[1] == row["plan_id"]:
             newest[row["group_id"]] = row
     followed = [row["plan_id"] for row in newest.values() if row["outcome"] == Outcome.APPLIED]
-    of_plans: list[Filter] = [*wanted, ("plan_id", "in", followed)]
+    of_plans = [*wanted, *matching(plan_id=followed)]
     evaluated: dict[str, bool | None] = {}
     if followed:
         found_rows = reader.read(PLAN_EVALUATIONS, columns=("plan_id", "paid_off"), filters=of_plans)

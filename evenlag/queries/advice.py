@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from evenlag.enums import AdviceReason
 from evenlag.formatting import duration, moment, number, percent
 from evenlag.lag.group_lag import counted_rows
+from evenlag.lake.filters import matching
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import ADVICE, HOURLY_RATES, LAG
 
 if TYPE_CHECKING:
-    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
 
 SHOWN_COLUMNS: Final = (
@@ -27,7 +27,7 @@ _PEAK_DAYS: Final = timedelta(days=7)
 
 def read_advice(reader: LakeReader, cluster: str, day: date) -> dict[str, dict[str, Any]]:
     """Read the newest advice about each group, of a day or later, or of the day before."""
-    filters: list[Filter] = [("cluster", "=", cluster), ("day", ">=", day - timedelta(days=1))]
+    filters = matching(cluster=cluster, since=day - timedelta(days=1))
     columns = ("group_id", "end_read_at", *SHOWN_COLUMNS)
     rows = reader.read_newest(ADVICE, "end_read_at", columns=columns, filters=filters).to_pylist()
     return {row["group_id"]: row for row in rows}
@@ -45,11 +45,8 @@ def read_peak(reader: LakeReader, snapshot: Mapping[str, Any], group_id: str) ->
     keys = ["topic_id", "topic", "partition"]
     filters = [*snapshot_filters(snapshot), ("group_id", "=", group_id)]
     owned = counted_rows(reader.read(LAG, columns=[*keys, "status"], filters=filters)).select(keys)
-    of_days: list[Filter] = [
-        ("cluster", "=", snapshot["cluster"]),
-        ("day", ">=", snapshot["day"] - _PEAK_DAYS),
-        ("topic", "in", sorted(set(owned["topic"].to_pylist()))),
-    ]
+    topics = set(owned["topic"].to_pylist())
+    of_days = matching(cluster=snapshot["cluster"], topic=topics, since=snapshot["day"] - _PEAK_DAYS)
     rates = reader.read(HOURLY_RATES, columns=["hour", *keys, "arrival_rate_records_per_s"], filters=of_days)
     of_group = rates.join(owned, keys, join_type="inner").group_by("hour")
     hours = of_group.aggregate([("arrival_rate_records_per_s", "sum")]).to_pylist()

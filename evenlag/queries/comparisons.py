@@ -11,9 +11,10 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evenlag.formatting import at_least, between, bounded_duration, count_of, number, percent
+from evenlag.lake.filters import matching, of_group
+from evenlag.lake.tables import COMPARISONS, CONTINUOUS_REPLAYS, REPLAYS
 
 if TYPE_CHECKING:
-    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
 
 OBSERVED: Final = "observed"
@@ -57,12 +58,9 @@ def read_replays(
     is_continuous: bool = False,
 ) -> list[dict[str, Any]]:
     """Read the replays of days, or of the periods that begin on them, by day, group and policy."""
-    from evenlag.lake.tables import CONTINUOUS_REPLAYS, REPLAYS
-
     table = CONTINUOUS_REPLAYS if is_continuous else REPLAYS
-    rows: list[dict[str, Any]] = reader.read(
-        table, columns=_COLUMNS, filters=_filters(cluster, since, until, group)
-    ).to_pylist()
+    filters = matching(cluster=cluster, since=since, until=until) + of_group(group)
+    rows: list[dict[str, Any]] = reader.read(table, columns=_COLUMNS, filters=filters).to_pylist()
     return rows
 
 
@@ -70,12 +68,9 @@ def read_optimality_gaps(
     reader: LakeReader, cluster: str, *, since: date | None, until: date | None, group: str | None
 ) -> OptimalityGaps:
     """Read how far the most loaded member is above the lower bound, by the lag of each snapshot."""
-    from evenlag.lake.tables import COMPARISONS
-
     keys = ["day", "group_id", "policy"]
-    rows = reader.read(
-        COMPARISONS, columns=[*keys, "optimality_gap"], filters=_filters(cluster, since, until, group)
-    )
+    filters = matching(cluster=cluster, since=since, until=until) + of_group(group)
+    rows = reader.read(COMPARISONS, columns=[*keys, "optimality_gap"], filters=filters)
     sums = rows.group_by(keys).aggregate([("optimality_gap", "sum"), ("optimality_gap", "count")]).to_pylist()
     return {
         (row["day"], row["group_id"], row["policy"]): (row["optimality_gap_sum"], row["optimality_gap_count"])
@@ -87,17 +82,6 @@ def read_optimality_gaps(
 def shown_policy(name: str) -> str:
     """Return the displayed name of a policy: `observed` is a replay, not a measurement."""
     return OBSERVED_SHOWN if name == OBSERVED else name
-
-
-def _filters(cluster: str, since: date | None, until: date | None, group: str | None) -> list[Filter]:
-    filters: list[Filter] = [("cluster", "=", cluster)]
-    if since is not None:
-        filters.append(("day", ">=", since))
-    if until is not None:
-        filters.append(("day", "<=", until))
-    if group is not None:
-        filters.append(("group_id", "=", group))
-    return filters
 
 
 def sum_up(

@@ -13,9 +13,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import LagBound
+from evenlag.errors import LakeError
 from evenlag.formatting import count_of
 from evenlag.lag.group_lag import GroupLag, counted_rows, is_inexact, measure_lag
 from evenlag.lake.snapshot_ids import slot_day
+from evenlag.lake.tables import LAG, MEMBERS, SPEEDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -191,9 +193,7 @@ def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
 
     `cycle` is what ``evenlag run --json`` answers.
     """
-    from evenlag.errors import LakeError
     from evenlag.lake.reader import LakeReader
-    from evenlag.lake.tables import LAG
 
     snapshot_id = cycle.get("observe", {}).get("snapshot_id")
     if snapshot_id is not None:
@@ -226,8 +226,6 @@ def read_group_members(
     reader: LakeReader, cluster: str, snapshot_id: str, group_id: str
 ) -> list[dict[str, Any]]:
     """Read the members of a group; none if the snapshot is not, or no longer, in the lake."""
-    from evenlag.lake.tables import MEMBERS
-
     wanted: list[Filter] = [*_of_snapshot(cluster, snapshot_id), ("group_id", "=", group_id)]
     rows: list[dict[str, Any]] = reader.read(MEMBERS, columns=CLIENT_COLUMNS, filters=wanted).to_pylist()
     return rows
@@ -237,8 +235,6 @@ def read_speeds(
     reader: LakeReader, cluster: str, snapshot_id: str, group_id: str | None = None
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Read the members with a known speed, by group id and member id: rows of ``members`` in ``speeds``."""
-    from evenlag.lake.tables import SPEEDS
-
     wanted = _of_snapshot(cluster, snapshot_id)
     if group_id is not None:
         wanted.append(("group_id", "=", group_id))

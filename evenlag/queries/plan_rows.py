@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import EVENT_RANK, DecisionKind, PlanEvent, RequestState
 from evenlag.formatting import answered_by, moment
+from evenlag.lake.filters import matching
 from evenlag.lake.snapshot_ids import slot_day
+from evenlag.lake.tables import APPROVAL_REQUESTS, DECISIONS, OUTCOMES, PLANS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,9 +61,7 @@ def plan_rows(
     until: Return plans as they were at this moment.
     events: Plan events until then; read from the lake if not given.
     """
-    from evenlag.lake.tables import APPROVAL_REQUESTS, OUTCOMES, PLANS
-
-    filters: list[Filter] = [("cluster", "=", cluster)]
+    filters = matching(cluster=cluster)
     newest = None if days is None else reader.latest_snapshot(cluster)
     if days is not None and newest is not None:
         filters.append(("day", ">=", newest["day"] - timedelta(days=days)))
@@ -116,7 +116,6 @@ def plans_as_arrow(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     import pyarrow as pa
 
     from evenlag.lake.arrow_schema import arrow_schema, arrow_type
-    from evenlag.lake.tables import PLANS
 
     own = [field for field in arrow_schema(PLANS) if field.name not in _NOT_SHOWN]
     added = [(name, arrow_type(kind)) for name, kind in ADDED_COLUMNS.items()]
@@ -142,14 +141,10 @@ def newest_decisions(
     reader: LakeReader, cluster: str, day: date, columns: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Read the decisions of the newest snapshot that was planned, of a day or later, or of the day before."""
-    from evenlag.lake.tables import DECISIONS
-
-    filters: list[Filter] = [("cluster", "=", cluster), ("day", ">=", day - timedelta(days=1))]
+    filters = matching(cluster=cluster, since=day - timedelta(days=1))
     # All decisions of a snapshot have its slot, and are written at once.
-    rows: list[dict[str, Any]] = reader.read_newest(
-        DECISIONS, "slot", filters=filters, columns=columns
-    ).to_pylist()
-    return rows
+    rows = reader.read_newest(DECISIONS, "slot", filters=filters, columns=columns)
+    return list(rows.to_pylist())
 
 
 def no_plan_reason(decided: Mapping[str, Any]) -> str:

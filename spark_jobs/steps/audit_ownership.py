@@ -20,13 +20,13 @@ from evenlag.audit.pending_days import (
     AuditDay,
     AuditProgress,
     read_audit_days,
-    read_changed_days,
-    read_days_of_slots,
     read_edge_day,
     read_progress,
+    read_start_days,
     record_progress,
 )
 from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import AUDITED_SNAPSHOTS, MEMBERS, MEMBERSHIPS, OFFSETS, OWNERSHIP
 from evenlag.logging_setup import named_logger
@@ -84,7 +84,7 @@ def audit_assignments(
     """
     run = _AuditRun(lake, cluster, budget_s, progress)
     if slot_days is not None:
-        run.audit_days(read_days_of_slots(run.reader, cluster, slot_days))
+        run.audit_days(read_start_days(run.reader, cluster, *matching(day=list(slot_days))))
     else:
         run.audit_all(rebuild=rebuild)
     return run.result()
@@ -129,7 +129,9 @@ class _AuditRun:
             first = read_edge_day(self.reader, self._cluster, is_first=True)
             now = AuditProgress(AUDIT_VERSION, now.checked_at, first, is_rebuild=rebuild)
         if earlier is not None:
-            changed = read_changed_days(self.reader, self._cluster, earlier.checked_at - _CLOCKS)
+            # Late snapshots, and compacted files.
+            since = earlier.checked_at - _CLOCKS
+            changed = read_start_days(self.reader, self._cluster, written_since=since)
             if self.audit_days(changed):
                 now = replace(now, checked_at=self._started_at)
         now = self._audit_backlog(now, last)
