@@ -8,7 +8,7 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
-from evenlag.overview.views import HEADERS, MAX_HOURS, OverviewView, answer
+from evenlag.overview.views import MAX_HOURS, OverviewView, answer
 
 app = FastAPI(title="evenlag", docs_url=None, redoc_url=None, openapi_url=None)
 _VIEW = OverviewView()
@@ -32,10 +32,8 @@ def _permission(request: Request, user: Any) -> Callable[[str], bool]:
 @app.get("/overview", response_class=HTMLResponse)
 def overview(request: Request, user: Annotated[Any, Depends(get_user)]) -> HTMLResponse:
     """Serve the overview of the clusters whose DAG the user may read. Airflow rejects others."""
-    answer = _VIEW.answer(
-        _permission(request, user), request.query_params, request.headers.get("if-none-match")
-    )
-    return HTMLResponse(answer.body, answer.status, headers=dict(answer.headers))
+    known_tag = request.headers.get("if-none-match")
+    return _VIEW.answer(_permission(request, user), request.query_params, known_tag)
 
 
 @app.get("/report", response_class=HTMLResponse)
@@ -47,5 +45,4 @@ def report(
     hours: Annotated[float, Query(gt=0, le=MAX_HOURS)] = 24.0,
 ) -> HTMLResponse:
     """Serve a report. Airflow rejects requests without a login."""
-    status, page = answer(_permission(request, user), cluster, group, hours)
-    return HTMLResponse(page, status, headers=HEADERS)
+    return answer(_permission(request, user), cluster, group, hours)

@@ -31,18 +31,7 @@ class Sign(StrEnum):
 
 
 # Signs that ask a person to look; the others describe.
-ATTENTION: Final = frozenset(
-    {
-        Sign.WAITING,
-        Sign.NOT_FOLLOWED,
-        Sign.GATES,
-        Sign.FAILED,
-        Sign.HOT,
-        Sign.TARGET,
-        Sign.STALLED,
-        Sign.UNKNOWN,
-    }
-)
+ATTENTION: Final = frozenset(Sign) - {Sign.GROWING, Sign.REBALANCING, Sign.NO_MEMBERS}
 
 
 @dataclass(frozen=True, slots=True)

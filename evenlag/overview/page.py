@@ -1,7 +1,5 @@
 """The overview as one HTML page: complete without scripts; a script filters, sorts and refreshes in place."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlencode
 
 from evenlag.enums import Mode, Outcome, PlanEvent
@@ -104,7 +102,7 @@ class Choice:
     is_reversed: bool = False
 
     @classmethod
-    def from_query(cls, query: Mapping[str, str]) -> Choice:
+    def from_query(cls, query: Mapping[str, str]) -> Self:
         """Read a choice from the query of a URL; values that do not exist are ignored."""
         sort, state = query.get("sort", ""), query.get("state", "")
         states = {ATTENTION_STATE, *Sign, *Mode}

@@ -4,8 +4,6 @@ It has no users. On this machine's own address it answers whoever may connect th
 each request needs a token.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii
@@ -23,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -31,12 +29,11 @@ from evenlag.errors import JobError
 from evenlag.logging_setup import named_logger
 from evenlag.overview.metrics import MAX_GROUPS, render_metrics
 from evenlag.overview.views import (
-    HEADERS,
     MAX_HOURS,
     OverviewView,
     ReportSource,
     answer,
-    message_page,
+    message_response,
     unreadable_policy,
 )
 
@@ -68,17 +65,15 @@ def make_app(
     view = OverviewView(sources)
 
     def overview(request: Request) -> Response:
-        answer = view.answer(_everybody, request.query_params, request.headers.get("if-none-match"))
-        return HTMLResponse(answer.body, answer.status, headers=dict(answer.headers))
+        return view.answer(_everybody, request.query_params, request.headers.get("if-none-match"))
 
     def report(request: Request) -> Response:
         query = request.query_params
         hours = _hours(query.get("hours"))
         if hours is None:
             message = f"hours is a number from 0 to {MAX_HOURS:g}."
-            return HTMLResponse(message_page(message), HTTPStatus.UNPROCESSABLE_ENTITY, headers=dict(HEADERS))
-        status, page = answer(_everybody, query.get("cluster"), query.get("group"), hours, sources)
-        return HTMLResponse(page, status, headers=dict(HEADERS))
+            return message_response(HTTPStatus.UNPROCESSABLE_ENTITY, message)
+        return answer(_everybody, query.get("cluster"), query.get("group"), hours, sources)
 
     def metrics(_: Request) -> Response:
         try:
@@ -182,15 +177,11 @@ class _Guard:
             if hmac.compare_digest(_given_token(headers.get("authorization", "")), self._token.encode()):
                 return None
             # A browser asks for name and password: the password is the token.
-            asked = {"WWW-Authenticate": 'Basic realm="evenlag"', **HEADERS}
-            return HTMLResponse(message_page("This needs the token."), HTTPStatus.UNAUTHORIZED, headers=asked)
+            asked = {"WWW-Authenticate": 'Basic realm="evenlag"'}
+            return message_response(HTTPStatus.UNAUTHORIZED, "This needs the token.", **asked)
         if _host(headers.get("host", "")) in self._hosts:
             return None
-        return HTMLResponse(
-            message_page("This server does not answer for that host."),
-            HTTPStatus.MISDIRECTED_REQUEST,
-            headers=dict(HEADERS),
-        )
+        return message_response(HTTPStatus.MISDIRECTED_REQUEST, "This server does not answer for that host.")
 
 
 def _host(header: str) -> str | None:

@@ -11,11 +11,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
+
+from starlette.responses import HTMLResponse
 
 from evenlag.errors import JobError, PolicyError
 from evenlag.html.markup import page, text
@@ -154,7 +156,7 @@ def answer(
     group: str | None,
     hours: float,
     sources: Callable[[], dict[str, ReportSource]] = find_sources,
-) -> tuple[int, str]:
+) -> HTMLResponse:
     """Build the response to a request for a report: 200, 403 without permission, 404 without data, else 503.
 
     may_read: Whether the user may read the DAG of this id, and so the report of its cluster. The response
@@ -166,17 +168,18 @@ def answer(
         found = sources()
     except JobError as error:
         # Whose permission would apply is not known.
-        return HTTPStatus.SERVICE_UNAVAILABLE, message_page(unreadable_policy(error))
+        return message_response(HTTPStatus.SERVICE_UNAVAILABLE, unreadable_policy(error))
     try:
         allowed = {name: source for name, source in found.items() if may_read(source.dag_id)}
         if not allowed or (cluster is not None and cluster not in allowed):
             what = "any cluster's DAG" if cluster is None else f"the DAG of the cluster {cluster}"
-            return HTTPStatus.FORBIDDEN, message_page(f"You may not read {what}, or there is none.")
-        return HTTPStatus.OK, _page(allowed, cluster or next(iter(allowed)), group, hours)
+            return message_response(HTTPStatus.FORBIDDEN, f"You may not read {what}, or there is none.")
+        body = _page(allowed, cluster or next(iter(allowed)), group, hours)
+        return HTMLResponse(body, headers=HEADERS)
     except JobError as error:
         is_nothing = error.exit_code == _NOTHING_THERE
         status = HTTPStatus.NOT_FOUND if is_nothing else HTTPStatus.SERVICE_UNAVAILABLE
-        return status, message_page(str(error))
+        return message_response(status, str(error))
 
 
 def _page(sources: Mapping[str, ReportSource], name: str, group: str | None, hours: float) -> str:
@@ -194,10 +197,10 @@ def _page(sources: Mapping[str, ReportSource], name: str, group: str | None, hou
         return report_page(report, link_of=link_of, clusters=others, cluster=name)
 
 
-def message_page(message: str) -> str:
+def message_response(status: int, message: str, **headers: str) -> HTMLResponse:
     """Build a page with a message instead of a report."""
     body = f'<main class="report"><h1>evenlag</h1><p class="note">{text(message)}</p></main>'
-    return page("evenlag", body)
+    return HTMLResponse(page("evenlag", body), status, headers={**HEADERS, **headers})
 
 
 @dataclass(slots=True)
@@ -207,15 +210,6 @@ class _Known:
     read: _Read
     versions: _Versions | None
     checked_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """An HTML page over HTTP."""
-
-    status: int
-    body: str
-    headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
 
 
 class OverviewView:
@@ -231,7 +225,7 @@ class OverviewView:
 
     def answer(
         self, may_read: Callable[[str], bool], query: Mapping[str, str], known_tag: str | None = None
-    ) -> Response:
+    ) -> HTMLResponse:
         """Build the response: 200, 304 if the browser has it, 403 without a permission, 503 without a policy.
 
         may_read: Whether the user may read the DAG of this id, and so the groups of its cluster. Other
@@ -242,20 +236,19 @@ class OverviewView:
             sources = self._sources()
         except JobError as error:
             # Whose permission would apply is not known.
-            return Response(HTTPStatus.SERVICE_UNAVAILABLE, message_page(unreadable_policy(error)))
+            return message_response(HTTPStatus.SERVICE_UNAVAILABLE, unreadable_policy(error))
         allowed = [source for source in sources.values() if may_read(source.dag_id)]
         if not allowed:
-            return Response(
-                HTTPStatus.FORBIDDEN, message_page("You may not read any cluster's DAG, or there is none.")
-            )
+            what = "You may not read any cluster's DAG, or there is none."
+            return message_response(HTTPStatus.FORBIDDEN, what)
         body = overview_page(self.read(allowed), Choice.from_query(query))
         # The page does not depend on the time: it stays the same until the lake changes.
         tag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
         policy = f"{content_policy()}; frame-ancestors 'self'"
         headers = {**HEADERS, "Content-Security-Policy": policy, "ETag": tag}
-        if known_tag is not None and known_tag == tag:
-            return Response(HTTPStatus.NOT_MODIFIED, "", headers)
-        return Response(HTTPStatus.OK, body, headers)
+        if known_tag == tag:
+            return HTMLResponse("", HTTPStatus.NOT_MODIFIED, headers)
+        return HTMLResponse(body, headers=headers)
 
     def read(self, sources: list[ReportSource]) -> Overview:
         """Read the overview of clusters. One whose lake cannot be read has the reason instead of rows."""

@@ -1,14 +1,10 @@
 """Content of a report as plain values, independent of its layout."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
+from typing import Any, Final
 
 # Events of a published hint, in this order.
 HINT_EVENTS: Final = ("published", "followed", "not followed", "expired", "withdrawn")
@@ -71,6 +67,11 @@ class LagChange:
     unknown_after: tuple[int, int] = (0, 0)
     drain_before_ms: float | None = None
     drain_after_ms: float | None = None
+
+    @property
+    def has_drain_times(self) -> bool:
+        """Whether one of the two is known."""
+        return (self.drain_before_ms, self.drain_after_ms) != (None, None)
 
     def largest(self, part: str) -> int | None:
         """Return the lag of the most loaded member: ``before``, ``predicted`` or ``after``."""

@@ -132,10 +132,9 @@ def _headline(report: Report) -> Html:
                 "age of the oldest unprocessed record in the last snapshot",
             )
         )
-    facts += [
-        *_drain_facts(report.change),
-        (f"{report.now.num_members:,} / {report.now.num_partitions:,}", "members / partitions"),
-    ]
+    if report.change is not None and report.change.has_drain_times:
+        facts.append(_drain_fact(report.change))
+    facts.append((f"{now.num_members:,} / {now.num_partitions:,}", "members / partitions"))
     if needed := needed_text(report.advice):
         facts.append((needed, "members needed, by the forecast and the measured speeds"))
     if target := target_text(report.advice):
@@ -153,14 +152,11 @@ def _headline(report: Report) -> Html:
     return numbers(facts)
 
 
-def _drain_facts(change: LagChange | None) -> list[tuple[str, str]]:
-    """Time to drain before and after the plan, if any of it is known."""
-    if change is None or (change.drain_before_ms, change.drain_after_ms) == (None, None):
-        return []
-    before, after = drain_time(change.drain_before_ms), drain_time(change.drain_after_ms)
+def _drain_fact(change: LagChange) -> tuple[str, str]:
+    before, after = _drain_times(change)
     if change.after_at is None:
-        return [(before, "to drain, when planned")]
-    return [(f"{before} → {after}", "to drain, before and after the plan")]
+        return before, "to drain, when planned"
+    return f"{before} → {after}", "to drain, before and after the plan"
 
 
 def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
@@ -226,20 +222,20 @@ def _change_caption(change: LagChange) -> str:
     if change.after_at is not None:
         caption += (
             f" After: read at {moment(change.after_at)}. Consumers and producers continued in between, so it "
-            f"differs from the prediction.{_drain_times(change)}"
+            "differs from the prediction."
         )
+        if change.has_drain_times:
+            before, after = _drain_times(change)
+            rates = "Time to drain at the rates of that time, of the partition that takes longest"
+            caption += f" {rates}: before {before}, after {after}."
     else:
         caption += " It has no outcome in the period, so there is no lag after it."
     return caption + rest
 
 
-def _drain_times(change: LagChange) -> str:
-    """Sentence on the time to drain, if any of it is known."""
-    if (change.drain_before_ms, change.drain_after_ms) == (None, None):
-        return ""
-    before, after = drain_time(change.drain_before_ms), drain_time(change.drain_after_ms)
-    rates = "Time to drain at the rates of that time, of the partition that takes longest"
-    return f" {rates}: before {before}, after {after}."
+def _drain_times(change: LagChange) -> tuple[str, str]:
+    """Time to drain before and after the plan, as text."""
+    return drain_time(change.drain_before_ms), drain_time(change.drain_after_ms)
 
 
 def drain_time(milliseconds: float | None) -> str:
@@ -440,7 +436,9 @@ def policies_section(report: Report) -> Html:
         columns,
         [_policy_cells(row) for row in report.policies]
         + [
-            _measured_cells(row) for row in report.policies if row.get("measured_max_lag_records") is not None
+            (MEASURED_SHOWN, *[NOTHING] * 3, *measured_texts(row), *[NOTHING] * 5)
+            for row in report.policies
+            if row.get("measured_max_lag_records") is not None
         ],
         caption=f"Replayed over {count_of(days, 'day')}, best first",
     )
@@ -462,10 +460,6 @@ def _policy_cells(row: Mapping[str, Any]) -> Sequence[object]:
         number(row["rebalances"]),
         percent(row["optimality_gap"]),
     )
-
-
-def _measured_cells(row: Mapping[str, Any]) -> Sequence[object]:
-    return (MEASURED_SHOWN, *[NOTHING] * 3, *measured_texts(row), *[NOTHING] * 5)
 
 
 def _drained(row: Mapping[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """Read the report of a group and period from the lake, without a JVM."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,10 +16,10 @@ from evenlag.audit.period import read_period
 from evenlag.audit.published_hints import hint_finder, read_hints
 from evenlag.audit.rebalances import find_rebalances
 from evenlag.enums import OwnershipState, PlanEvent
-from evenlag.errors import JobError, NotFoundError
+from evenlag.errors import NotFoundError
 from evenlag.formatting import moment, percent, speed_text
 from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import Filter, matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import OPEN_PLANS
 from evenlag.lake.snapshot_ids import floor_to_ms
@@ -130,10 +128,6 @@ _LAG_COLUMNS: Final = (
 _NOBODY: Final = "nobody"
 
 
-class NothingToReportError(JobError, exit_code=4):
-    """Raised when the lake has no snapshot of the cluster, the group or the period."""
-
-
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Cluster, group and period of a report.
@@ -155,12 +149,8 @@ class Scope:
 
     def filters(self, *, days_after: int = 0) -> list[Filter]:
         """Return filters on the cluster, the days of the period and the group; they prune files."""
-        return [
-            ("cluster", "=", self.cluster),
-            ("day", ">=", self.since.date()),
-            ("day", "<=", self.until.date() + timedelta(days=days_after)),
-            ("group_id", "=", self.group_id),
-        ]
+        until = self.until.date() + timedelta(days=days_after)
+        return matching(cluster=self.cluster, since=self.since.date(), until=until, group_id=self.group_id)
 
 
 class Names:
@@ -172,27 +162,17 @@ class Names:
     def __init__(self, known: Mapping[str, tuple[str | None, str | None]]) -> None:
         shared: dict[str, set[str]] = {}
         for member_id, (instance, client) in known.items():
-            plain = instance or client
-            if plain:
+            if plain := instance or client:
                 shared.setdefault(plain, set()).add(f"i:{instance}" if instance else member_id)
-        self._names = {
-            member_id: _name(member_id, instance, client, shared)
-            for member_id, (instance, client) in known.items()
-        }
+        self._names: dict[str, str] = {}
+        for member_id, (instance, client) in known.items():
+            is_shared = client and len(shared.get(client, ())) > 1
+            by_client = f"{client} …{member_id[-4:]}" if is_shared else client
+            self._names[member_id] = instance or by_client or member_id
 
     def of(self, member_id: str | None) -> str:
         """Return the display name of a member."""
-        if member_id is None:
-            return _NOBODY
-        return self._names.get(member_id, member_id)
-
-
-def _name(member_id: str, instance: str | None, client: str | None, shared: Mapping[str, set[str]]) -> str:
-    if instance:
-        return instance
-    if not client:
-        return member_id
-    return client if len(shared[client]) == 1 else f"{client} …{member_id[-4:]}"
+        return _NOBODY if member_id is None else self._names.get(member_id, member_id)
 
 
 def read_names(scope: Scope) -> Names:
@@ -210,11 +190,7 @@ def read_group_events(
 
     Events of the 31 days before it are read too: the publishing of the hints that end in the period.
     """
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("group_id", "=", group_id),
-        ("at", ">=", since - OPEN_PLANS),
-    ]
+    filters = [*matching(cluster=cluster, group_id=group_id), ("at", ">=", since - OPEN_PLANS)]
     rows = reader.read_events(filters=filters).to_pylist()
     known = [row for row in rows if row["at"] is not None and (until is None or row["at"] <= until)]
     return sorted(known, key=lambda event: (event["at"], event["plan_id"], event["event"]))
@@ -236,10 +212,12 @@ def read_report(
     """
     snapshots = _snapshots(reader, cluster, hours, until)
     last = snapshots.slice(snapshots.num_rows - 1).to_pylist()[0]
-    groups = group_lags(*_read_newest(reader, last))
+    of_last = snapshot_filters(last)
+    lag_of_all = reader.read(LAG, columns=LAG_COLUMNS, filters=of_last)
+    groups = group_lags(lag_of_all, reader.read(MEMBERS, columns=MEMBER_COLUMNS, filters=of_last))
     if group_id is None:
         if not groups:
-            raise NothingToReportError(f"the snapshot of {moment(last['slot'])} on {cluster} has no group")
+            raise NotFoundError(f"the snapshot of {moment(last['slot'])} on {cluster} has no group")
         group_id = groups[0].group_id
     now = next(
         (group for group in groups if group.group_id == group_id), GroupLag(group_id, 0, 0, None, None)
@@ -259,7 +237,7 @@ def read_report(
         end=until,
     )
     lag = _lag_of_group(scope, groups)
-    of_group: list[Filter] = [*snapshot_filters(last), ("group_id", "=", group_id)]
+    of_group = [*of_last, ("group_id", "=", group_id)]
     advice = reader.read(ADVICE, columns=SHOWN_COLUMNS, filters=of_group).to_pylist()
     events = read_group_events(reader, cluster, group_id, since=scope.started_at, until=until)
     plans = _plans(scope, events)
@@ -315,16 +293,14 @@ def _num_left_out(num_snapshots: int, num_partitions: int, max_rows: int | None)
 
 def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime | None) -> pa.Table:
     """Snapshots of a period, oldest first; with a requested end, only those that had ended by then."""
-    filters: list[Filter] = [("cluster", "=", cluster)]
+    filters = matching(cluster=cluster)
     if until is not None:
         filters += [("day", "<=", until.date()), ("slot", "<=", until)]
     columns = ["cluster", "day", "slot", "snapshot_id", "started_at", "end_read_at", "finished_at"]
     newest = reader.read_newest(SNAPSHOTS, "slot", columns=columns, filters=filters).to_pylist()
     if not newest:
         when = "" if until is None else f" up to {moment(until)}"
-        raise NothingToReportError(
-            f"there is no snapshot of {cluster}{when}: run a cycle first (evenlag run)"
-        )
+        raise NotFoundError(f"there is no snapshot of {cluster}{when}: run a cycle first (evenlag run)")
     end: datetime = newest[0]["slot"] if until is None else until
     # A period cannot reach back further than the calendar.
     since = end - timedelta(hours=min(hours, (end - _FIRST_TIME) / timedelta(hours=1)))
@@ -334,16 +310,10 @@ def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime |
         found = found.filter(pc.less_equal(found["finished_at"], until))
     if found.num_rows:
         return found
-    raise NothingToReportError(
+    raise NotFoundError(
         f"no snapshot of {cluster} was taken in the {hours:g} hours up to {moment(end)}: the last one before "
         f"ended at {moment(newest[0]['finished_at'])}. Use a longer period: --hours"
     )
-
-
-def _read_newest(reader: LakeReader, snapshot: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
-    wanted = snapshot_filters(snapshot)
-    lag = reader.read(LAG, columns=LAG_COLUMNS, filters=wanted)
-    return lag, reader.read(MEMBERS, columns=MEMBER_COLUMNS, filters=wanted)
 
 
 def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
@@ -352,7 +322,7 @@ def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
     if lag.num_rows:
         return lag
     names = ", ".join(group.group_id for group in groups[:5]) or "none"
-    raise NothingToReportError(
+    raise NotFoundError(
         f"no snapshot of {scope.cluster} from {moment(scope.since)} to {moment(scope.until)} has the group "
         f"{scope.group_id!r}; groups there: {names}. Use a longer period: --hours"
     )
@@ -420,7 +390,8 @@ def read_policies(scope: Scope) -> Comparison:
     by_policy: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_policy[row["policy"]].append(row)
-    series = tuple(_series(name, days) for name, days in sorted(by_policy.items(), key=_place))
+    names = sorted(by_policy, key=lambda name: (name != OBSERVED, name))
+    series = tuple(_series(name, by_policy[name]) for name in names)
     # Days are simulated as a whole: leave out a day with data from after the requested end.
     whole = [row for row in rows if scope.end is None or row["period_end"] <= scope.end]
     goes_on = sorted({row["day"] for row in rows} - {row["day"] for row in whole})
@@ -443,10 +414,6 @@ def read_policies(scope: Scope) -> Comparison:
             *later,
         ),
     )
-
-
-def _place(item: tuple[str, Sequence[Mapping[str, Any]]]) -> tuple[bool, str]:
-    return item[0] != OBSERVED, item[0]
 
 
 def _series(name: str, days: Sequence[Mapping[str, Any]]) -> Series:

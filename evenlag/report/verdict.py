@@ -1,7 +1,5 @@
 """The first lines of a report: what happened to the group's newest plan, and whether it was worth it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -15,9 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from evenlag.cli.app import app
+from evenlag.errors import NotFoundError
 from evenlag.lake.reader import LakeReader
 from evenlag.report.page import report_page
-from evenlag.report.read_report import NothingToReportError, read_report
+from evenlag.report.read_report import read_report
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
 from tests.support.lakes.moments_lake import (
@@ -169,9 +170,9 @@ def test_a_group_without_commits_has_its_status_for_its_lag(root: str) -> None:
 
 
 def test_a_period_without_a_snapshot_is_no_report_of_another(root: str) -> None:
-    with pytest.raises(NothingToReportError, match=r"no snapshot of c was taken in the 1 hours up to"):
+    with pytest.raises(NotFoundError, match=r"no snapshot of c was taken in the 1 hours up to"):
         report_of(root, until=datetime(2026, 3, 5, tzinfo=UTC), hours=1)
-    with pytest.raises(NothingToReportError, match="there is no snapshot of c up to"):
+    with pytest.raises(NotFoundError, match="there is no snapshot of c up to"):
         report_of(root, until=datetime(2026, 2, 5, tzinfo=UTC))
     call = ["report", GROUP, "--lake", root, "--to", "2026-03-05", "--hours", "1"]
     done = CliRunner().invoke(app, call)

@@ -13,12 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from evenlag.cli.app import app
+from evenlag.errors import NotFoundError
 from evenlag.lake.reader import LakeReader
 from evenlag.overview.views import answer
 from evenlag.queries.comparisons import model_error_text
 from evenlag.report.model import MemberLag
 from evenlag.report.page import report_page
-from evenlag.report.read_report import Names, NothingToReportError, read_report
+from evenlag.report.read_report import Names, read_report
 from tests.support.lakes.report_lake import (
     CLUSTER,
     FOLLOWED,
@@ -249,9 +250,9 @@ def test_a_shorter_period_leaves_out_what_lies_before(report_lake: Path) -> None
 
 
 def test_a_group_that_is_not_there_is_said(report_lake: Path) -> None:
-    with pytest.raises(NothingToReportError, match=r"has the group 'payment'; groups there: payments"):
+    with pytest.raises(NotFoundError, match=r"has the group 'payment'; groups there: payments"):
         read_report(LakeReader(str(report_lake)), CLUSTER, "payment")
-    with pytest.raises(NothingToReportError, match="run a cycle first"):
+    with pytest.raises(NotFoundError, match="run a cycle first"):
         read_report(LakeReader(str(report_lake)), "elsewhere")
 
 
@@ -289,28 +290,30 @@ def test_airflow_shows_a_cluster_to_its_readers_only(
     def reader_of_orders(name: str) -> bool:
         return name == "lag_rebalance__orders"
 
-    status, page = answer(reader_of_orders, None, None, 24)
-    assert status == 200
+    shown = answer(reader_of_orders, None, None, 24)
+    page = bytes(shown.body).decode()
+    assert shown.status_code == 200
     assert "payments on orders" in page
     assert "secret" not in page
     assert f"group={HOSTILE}" not in page
     assert "group=%3Cscript%3E" in page
     refused = answer(reader_of_orders, "secret", None, 24)
     unknown = answer(reader_of_orders, "nowhere", None, 24)
-    assert refused[0] == unknown[0] == 403
-    assert refused[1].replace("secret", "nowhere") == unknown[1]
-    assert answer(lambda _name: False, None, None, 24)[0] == 403
-    assert answer(reader_of_orders, "orders", HOSTILE * 2, 24)[0] == 404
+    assert refused.status_code == unknown.status_code == 403
+    assert bytes(refused.body).replace(b"secret", b"nowhere") == unknown.body
+    assert answer(lambda _name: False, None, None, 24).status_code == 403
+    assert answer(reader_of_orders, "orders", HOSTILE * 2, 24).status_code == 404
     config.write_text(
         "lake: /x\nclusters: {orders: {kafka: {sasl_plain_pasword: hunter2}}\n", encoding="utf-8"
     )
-    status, page = answer(lambda _name: False, None, None, 24)
-    assert status == 503
+    shown = answer(lambda _name: False, None, None, 24)
+    page = bytes(shown.body).decode()
+    assert shown.status_code == 503
     assert "The policy cannot be read" in page
     assert "hunter2" not in page
     assert "pasword" not in page
     monkeypatch.setenv("EVENLAG_CONFIG", str(tmp_path / "missing.yaml"))
-    assert answer(reader_of_orders, None, None, 24)[0] == 503
+    assert answer(reader_of_orders, None, None, 24).status_code == 503
 
 
 def test_lag_that_is_not_known_is_no_zero(spark: SparkSession, tmp_path: Path) -> None:
