@@ -12,13 +12,15 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+from sandbox.processes import SandboxError
+
 _ROOT = Path(__file__).resolve().parents[1]
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 # Brokers and Spark run on Java 17 and newer.
 _RELEASE = "17"
 
 
-class JarsError(RuntimeError):
+class JarsError(SandboxError):
     """Raised when jars are missing and cannot be fetched or built; the message contains a remedy."""
 
 

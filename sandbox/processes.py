@@ -16,6 +16,10 @@ KEEPER: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("subre
 """Before a command: ends all descendants of the command with it."""
 
 
+class SandboxError(RuntimeError):
+    """Raised when a part of the sandbox fails; the message says why, or ends with the tail of a log."""
+
+
 def start_process(
     command: Sequence[str],
     *,

@@ -9,13 +9,14 @@ from typing import Any
 from urllib.parse import quote
 
 from evenlag.airflow_rest import AirflowRest, AirflowRestError
+from sandbox.processes import SandboxError
 
 _FINISHED = frozenset({"success", "failed"})
 _PAUSE_S = 1.0
 _HEALTH = "monitor/health"
 
 
-class AirflowError(RuntimeError):
+class AirflowError(SandboxError):
     """Raised when Airflow fails; the message contains its response or the tail of its log."""
 
 

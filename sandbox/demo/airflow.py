@@ -17,15 +17,13 @@ from sandbox.demo.run import (
     interruptible,
     make_workload,
     prepare_folder,
+    start_hot_traffic,
 )
 from sandbox.demo.services import start_airflow, write_policy
 from sandbox.kafka.broker import Broker, quiet
 from sandbox.workload.workload import Workload
 
 FOLDER: Final = Path(".airflow")
-# About the consumers' total capacity, but skewed: the owner of the hot partitions falls behind.
-_RECORDS_PER_S: Final = 200.0
-_SHIFT_EVERY_S: Final = 300.0
 
 
 def main() -> int:
@@ -51,7 +49,7 @@ def _start(stack: ExitStack, folder: Path, story: Story) -> None:
     workload: Workload = stack.enter_context(make_workload(broker.bootstrap_servers, folder / "workload"))
     with story.step(f"{NUM_CONSUMERS} consumers of {TOPIC}, group {GROUP}, and skewed traffic"):
         workload.start_consumers(NUM_CONSUMERS)
-        workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=1.2, shift_every_s=_SHIFT_EVERY_S)
+        start_hot_traffic(workload)
         workload.wait_until_owned()
     airflow = start_airflow(stack, folder, policy, DAG_ID, story)
     story.say(f"\n  {airflow.url}/dags/{DAG_ID}", style="bold")

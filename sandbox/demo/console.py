@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from rich.console import Console, Group
 from rich.live import Live
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
+from evenlag.cli.layout import Column, filled_table, numbers
+from evenlag.formatting import number
 from sandbox.airflow.rest import DagRun
-from sandbox.demo.result import DemoResult, Promise, listed
+from sandbox.demo.result import DemoResult, MemberLag, Promise, listed
 
 _CYCLE = ("observe", "decide", "publish")
 _MARK_BY_STATE = {
@@ -85,43 +86,34 @@ class Story:
 
     def lag_table(self, result: DemoResult) -> None:
         """Show each member's lag before, predicted, and after."""
-        table = Table(title="Lag of each consumer, in records", title_justify="left")
-        table.add_column("consumer")
-        for name in ("before", "predicted", "after"):
-            table.add_column(name, justify="right")
-        table.add_column("partitions before")
-        table.add_column("partitions after")
-        for member in result.members:
-            loaded = member.before == result.max_before
-            table.add_row(
-                member.name,
-                Text(f"{member.before:,}", style="bold red" if loaded else ""),
-                f"{member.predicted:,}",
-                Text(f"{member.after:,}", style="bold green" if loaded else ""),
-                listed(member.partitions_before),
-                listed(member.partitions_after),
-            )
-        table.add_section()
-        table.add_row(
-            "most loaded",
-            f"{result.max_before:,}",
-            f"{result.max_predicted:,}",
-            f"{result.max_after:,}",
-            style="bold",
+
+        def marked(member: MemberLag, value: int, color: str) -> Text:
+            return Text(number(value), style=f"bold {color}" if member.before == result.max_before else "")
+
+        columns = (
+            Column("consumer", lambda member: member.name),
+            Column("before", lambda member: marked(member, member.before, "red"), is_number=True),
+            numbers("predicted", lambda member: number(member.predicted)),
+            Column("after", lambda member: marked(member, member.after, "green"), is_number=True),
+            Column("partitions before", lambda member: listed(member.partitions_before)),
+            Column("partitions after", lambda member: listed(member.partitions_after)),
         )
+        table = filled_table("Lag of each consumer, in records", columns, result.members, keys=("consumer",))
+        most = map(number, (result.max_before, result.max_predicted, result.max_after))
+        table.add_row("most loaded", *most, "", "", style="bold")
         self.console.print()
         self.console.print(table)
 
     def promises(self, promises: Sequence[Promise]) -> None:
         """Show each promise, and whether it was kept."""
-        table = Table(title="What was promised", title_justify="left")
-        for name in ("", "promise", "seen"):
-            table.add_column(name)
-        for promise in promises:
-            mark = Text("✓", style="green") if promise.kept else Text("✗", style="bold red")
-            table.add_row(mark, promise.text, Text(promise.seen))
+        kept, broken = Text("✓", style="green"), Text("✗", style="bold red")
+        columns = (
+            Column("", lambda promise: kept if promise.kept else broken),
+            Column("promise", lambda promise: promise.text),
+            Column("seen", lambda promise: promise.seen),
+        )
         self.console.print()
-        self.console.print(table)
+        self.console.print(filled_table("What was promised", columns, promises, keys=("promise",)))
 
 
 def _task_line(run: DagRun) -> Text:

@@ -7,10 +7,11 @@ from typing import Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
+from sandbox.processes import SandboxError
 from sandbox.workload.evidence import Evidence
 
 
-class DemoError(RuntimeError):
+class DemoError(SandboxError):
     """Raised when the demo cannot continue; the message says what did not happen."""
 
 

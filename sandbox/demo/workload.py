@@ -11,13 +11,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from sandbox.demo.run import NUM_CONSUMERS, interruptible, make_workload, skewed_backlog
+from sandbox.demo.run import NUM_CONSUMERS, interruptible, make_workload, skewed_backlog, start_hot_traffic
 from sandbox.kafka.broker import quiet
 from sandbox.workload.workload import WorkloadError
 
-# About the consumers' total capacity: the owner of the moving hot partitions falls behind.
-_RECORDS_PER_S: Final = 200.0
-_SHIFT_EVERY_S: Final = 300.0
 _START_TIMEOUT_S: Final = 120.0
 # The file is touched every second; when it is older than this, the workload hangs.
 _STALE_S: Final = 30.0
@@ -30,7 +27,7 @@ def run(bootstrap_servers: str, folder: Path) -> None:
     with make_workload(bootstrap_servers, folder) as workload:
         workload.start_consumers(NUM_CONSUMERS)
         workload.fill(skewed_backlog(workload.wait_until_owned(timeout_s=_START_TIMEOUT_S)))
-        workload.start_traffic(records_per_s=_RECORDS_PER_S, skew=1.2, shift_every_s=_SHIFT_EVERY_S)
+        start_hot_traffic(workload)
         while True:
             workload.check()
             (folder / _SIGN).touch()

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 from sandbox.jars import OTHER_KAFKAS, OWN_KAFKA, broker_classpath
 from sandbox.java_tools import java_command
-from sandbox.processes import free_ports, kill_process, log_tail, start_process, stop_process
+from sandbox.processes import SandboxError, free_ports, kill_process, log_tail, start_process, stop_process
 
 
 def probe(bootstrap_servers: str) -> str | Exception:
@@ -91,7 +91,7 @@ _SETTINGS: Final[dict[str, str]] = {
 }
 
 
-class BrokerError(RuntimeError):
+class BrokerError(SandboxError):
     """Raised when the broker does not start or is not the expected one, with the tail of its log."""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from sandbox.jars import spark_jars
-from sandbox.processes import KEEPER, free_ports, log_tail, start_process, stop_process
+from sandbox.processes import KEEPER, SandboxError, free_ports, log_tail, start_process, stop_process
 from spark_jobs.runtime.session_conf import EMBEDDED_CONF, JVM_OPTIONS_KEY
 
 _START_TIMEOUT_S: Final = 180.0
@@ -36,7 +36,7 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
 
-class ConnectServerError(RuntimeError):
+class ConnectServerError(SandboxError):
     """Raised when the server does not start; the message ends with its log's tail."""
 
 

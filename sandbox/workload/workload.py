@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from sandbox.kafka.topic_admin import DEFAULT_HINT_TOPIC, create_hint_topic, create_topic, read_offsets
-from sandbox.processes import start_process, stop_process
+from sandbox.processes import SandboxError, start_process, stop_process
 from sandbox.workload import java_consumer
 from sandbox.workload.consumer import ConsumerSpec
 from sandbox.workload.evidence import Evidence, OwnerTracker, gather
@@ -21,7 +21,7 @@ from sandbox.workload.producer import TrafficSpec, fill
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-class WorkloadError(RuntimeError):
+class WorkloadError(SandboxError):
     """Raised when the workload does not reach the expected state; the message describes the actual one."""
 
 
