@@ -4,41 +4,21 @@ A commit creates a file that must not exist yet. What keeps several writers apar
 and Spark has to use it: by Delta's own log store of that scheme, or by one of evenlag's (``log_store/``).
 """
 
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlparse
 
-
-@dataclass(frozen=True, slots=True)
-class LakeScheme:
-    """The storage behind a URI scheme.
-
-    log_store: Class of evenlag's log store that Spark has to use; None if Delta's own keeps drivers apart.
-    """
-
-    storage: str
-    log_store: str | None
-
-
 # A commit creates its file only once: by a hard link to a complete file, a put with If-None-Match (S3) or a
 # generation of zero (Google), or a rename that does not replace.
-_LOCAL: Final = LakeScheme("local folder", "evenlag.storage.HardLinkLogStore")
-_S3: Final = LakeScheme("S3", "evenlag.storage.S3ConditionalLogStore")
-_HDFS: Final = LakeScheme("HDFS", None)
-_AZURE: Final = LakeScheme("Azure Data Lake Storage", None)
-_GOOGLE: Final = LakeScheme("Google Cloud Storage", None)
-
-SCHEMES: Final = {
-    "file": _LOCAL,
-    "s3": _S3,
-    "s3a": _S3,
-    "hdfs": _HDFS,
-    "viewfs": _HDFS,
-    "abfs": _AZURE,
-    "abfss": _AZURE,
-    "gs": _GOOGLE,
+LOG_STORES: Final[dict[str, str | None]] = {
+    "file": "evenlag.storage.HardLinkLogStore",
+    "s3": "evenlag.storage.S3ConditionalLogStore",
+    "s3a": "evenlag.storage.S3ConditionalLogStore",
+    **dict.fromkeys(("hdfs", "viewfs", "abfs", "abfss", "gs")),
 }
-"""Storages by URI scheme; a plain path is one of ``file``."""
+"""Class of evenlag's log store that Spark has to use, by URI scheme; None: Delta's own keeps drivers apart.
+
+A plain path is one of ``file``.
+"""
 
 
 def scheme_of(root: str) -> str:
@@ -63,9 +43,9 @@ def scheme_problem(root: str) -> str | None:
     'Spark and deltalake do not both read and write oci: addresses'
     """
     scheme = scheme_of(root)
-    if scheme in SCHEMES:
+    if scheme in LOG_STORES:
         return None
-    known = ", ".join(sorted(SCHEMES))
+    known = ", ".join(sorted(LOG_STORES))
     return (
         f"Spark and deltalake do not both read and write {scheme}: addresses, and a lake at {root} needs "
         f"both: name it by one of {known}"

@@ -23,7 +23,7 @@ LOG_FOLDER: Final = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class LakePaths:
-    """Paths of one lake; its root is a local path, or a URI of :data:`~evenlag.lake_schemes.SCHEMES`."""
+    """Paths of one lake; its root is a local path, or a URI of :data:`~evenlag.lake_schemes.LOG_STORES`."""
 
     root: str
 

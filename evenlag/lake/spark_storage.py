@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from evenlag.errors import SparkServerError
-from evenlag.lake_schemes import SCHEMES, scheme_of
+from evenlag.lake_schemes import LOG_STORES, scheme_of
 from evenlag.private_files import OWNER_ONLY
 from evenlag.spark_installation import LOG_STORE_JAR, has_log_store
 
@@ -97,7 +97,7 @@ def log_store_problem(lake: str, setting: Callable[[str], str | None]) -> str | 
     'Spark has no log store that keeps several drivers apart for /srv/lake: set spark.delta.logStore.file.impl=evenlag.storage.HardLinkLogStore'
     """  # noqa: E501  # the message is one line
     scheme = scheme_of(lake)
-    wanted = SCHEMES[scheme].log_store if scheme in SCHEMES else None
+    wanted = LOG_STORES.get(scheme)
     if wanted is None:
         return None
     given = setting(log_store_key(scheme)) or setting(_CLASS_FOR_ALL)
@@ -125,7 +125,7 @@ def log_store_conf(given: Mapping[str, str]) -> dict[str, str]:
     """
     if not has_log_store() or _CLASS_FOR_ALL in given:
         return {}
-    wanted = {log_store_key(name): scheme.log_store for name, scheme in SCHEMES.items() if scheme.log_store}
+    wanted = {log_store_key(scheme): store for scheme, store in LOG_STORES.items() if store}
     return {key: value for key, value in wanted.items() if key not in given}
 
 
