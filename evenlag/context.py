@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import did_you_mean
+from evenlag.lake.tables import SNAPSHOTS
 
 if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
@@ -61,7 +62,6 @@ def lake_root(lake: str | None, config: str | os.PathLike[str] | None, cluster: 
 def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeReader:
     """Open a reader of the lake that applies."""
     from evenlag.lake.reader import LakeReader
-    from evenlag.lake.tables import SNAPSHOTS
 
     root = lake_root(lake, config)
     reader = LakeReader(root)
@@ -77,8 +77,6 @@ def find_lake(lake: str | None, config: str | os.PathLike[str] | None) -> LakeRe
 
 def find_cluster(reader: LakeReader, cluster: str | None) -> str:
     """Find the cluster of a lake that a command is about."""
-    from evenlag.lake.tables import SNAPSHOTS
-
     names = reader.clusters(SNAPSHOTS)
     if cluster is None:
         return only_cluster(names)

@@ -21,6 +21,10 @@ CONNECT_TYPE: Final = "spark_connect"
 CONNECT_EXAMPLE: Final = (
     """AIRFLOW_CONN_SPARK_DEFAULT='{"conn_type": "spark_connect", "host": "localhost", "port": 15002}'"""
 )
+SUBMIT_CONNECTION: Final = '{"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}'
+"""A connection of type Spark, for ``spark-submit``."""
+PYTHON_VARIABLE: Final = "EVENLAG_SPARK_PYTHON"
+"""Names the interpreter of the jobs that Airflow starts."""
 # Of the client, when an address has no port.
 _DEFAULT_PORT: Final = 15002
 

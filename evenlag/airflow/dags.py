@@ -1,7 +1,5 @@
 """The DAGs of a policy, as a table of their builders. A builder's docstring is the DAG's page in Airflow."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -11,8 +11,8 @@ from evenlag.job_events import JobEvent, JobFailed, JobProgress, JobResult
 from evenlag.job_process import Ending, JobProcess
 from evenlag.redaction import redact
 from evenlag.safe_text import printable, printable_lines
+from evenlag.spark_connect import PYTHON_VARIABLE
 
-PYTHON_VARIABLE: Final = "EVENLAG_SPARK_PYTHON"
 # Airflow kills a task that does not end within five seconds.
 _PATIENCE_S: Final = 3.0
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 from urllib.parse import ParseResult, urlparse
 
 from evenlag.lake.tables import TABLES, Table
-from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.loader import read_policy
 
 # Kafka stores the committed offsets in this topic.
@@ -45,15 +44,8 @@ STEPS: Final = {
     ),
     "decide": Reads(
         (
-            "snapshots",
-            "members",
-            "lag",
-            "speeds",
-            "forecasts",
-            "decisions",
-            "plan_evaluations",
-            "quality_results",
-            _EVENTS,
+            *("snapshots", "members", "lag", "speeds", "forecasts"),
+            *("decisions", "plan_evaluations", "quality_results", _EVENTS),
         ),
         ("plan_assignments", "plans", "decisions", "gate_results", _EVENTS, "policies", "runs"),
     ),
@@ -115,12 +107,6 @@ def _authority(parsed: ParseResult) -> str:
     return f"{container}@{host}" if container else host
 
 
-def topic_dataset(cluster: ClusterSettings, topic: str) -> Dataset:
-    """Return the dataset of a topic; its namespace is the first bootstrap server of the cluster."""
-    server = cluster.bootstrap_servers[0].rpartition("://")[2]
-    return Dataset(f"kafka://{server}", topic)
-
-
 def step_datasets(
     step: str | Sequence[str], config: str, cluster: str | None
 ) -> tuple[list[Dataset], list[Dataset]]:
@@ -131,7 +117,9 @@ def step_datasets(
         if cluster is None or name in TABLES:
             return table_dataset(policy.lake, TABLES[name])
         settings = policy.clusters[cluster]
-        return topic_dataset(settings, {_COMMITS: OFFSETS_TOPIC, _HINTS: settings.hint_topic}[name])
+        server = settings.bootstrap_servers[0].rpartition("://")[2]
+        topic = {_COMMITS: OFFSETS_TOPIC, _HINTS: settings.hint_topic}[name]
+        return Dataset(f"kafka://{server}", topic)
 
     all_reads = [STEPS[name] for name in ([step] if isinstance(step, str) else step)]
     inputs = dict.fromkeys(name for reads in all_reads for name in reads.inputs)

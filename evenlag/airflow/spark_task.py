@@ -19,7 +19,7 @@ from airflow.sdk import BaseHook, Connection, Context, WeightRule
 from airflow.sdk.log import mask_secret
 
 from evenlag.airflow.compat import AirflowException, AirflowFailException
-from evenlag.airflow.job_process import PYTHON_VARIABLE, TaskJob, spark_python
+from evenlag.airflow.job_process import TaskJob, spark_python
 from evenlag.airflow.lineage import with_lineage
 from evenlag.errors import JarError
 from evenlag.lake.location import LakePaths
@@ -30,7 +30,9 @@ from evenlag.safe_text import printable
 from evenlag.spark_connect import (
     CONNECT_EXAMPLE,
     CONNECT_TYPE,
+    PYTHON_VARIABLE,
     REMOTE_VARIABLE,
+    SUBMIT_CONNECTION,
     ConnectionFaultError,
     ConnectServer,
     connect_server,
@@ -43,7 +45,6 @@ SUBMIT_TYPE: Final = "spark"
 _HOPELESS_EXIT_CODES: Final = frozenset({2, 4})
 # Of the provider's own message, which is all that it reports of the process that it ran.
 _SUBMIT_EXIT_CODE: Final = re.compile(r"Error code is: (\d+)\.")
-_SUBMIT_EXAMPLE: Final = '{"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}'
 SPARK_CONNECTION: Final = "spark_default"
 # A cycle of 2,000 groups takes minutes.
 SPARK_TIMEOUT: Final = timedelta(minutes=20)
@@ -200,7 +201,7 @@ class SparkJobOperator(SparkSubmitOperator):
         )
 
     def _submit_example(self) -> str:
-        return f"AIRFLOW_CONN_{self.spark_conn_id.upper()}='{_SUBMIT_EXAMPLE}'"
+        return f"AIRFLOW_CONN_{self.spark_conn_id.upper()}='{SUBMIT_CONNECTION}'"
 
 
 def server_of(connection: Connection) -> ConnectServer:

@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from assignor_core.errors import AssignorError, ProblemError
 from evenlag.cli.console import console, print_error
 from evenlag.cli.layout import Column, filled_table, numbers
 from evenlag.cli.option_types import argument, option, path, shown
@@ -37,7 +38,6 @@ _FIGURES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
 def _parameter(text: str) -> tuple[str, int | float]:
     """Parse ``NAME=VALUE``: a parameter and its value, in the type that the assignors declare."""
     from assignor_core.assignors import assignor_classes
-    from assignor_core.errors import ProblemError
 
     declared = {each.name: each for assignor in assignor_classes() for each in assignor.parameters}
     name, _, value = (part.strip() for part in text.partition("="))
@@ -112,7 +112,6 @@ def _answer(text: str, assignor: str | None, rounds: bool, settings: dict[str, A
 
 def _solve(text: str, assignor: str | None, rounds: bool, settings: dict[str, Any]) -> list[dict[str, Any]]:
     from assignor_core.assignors import assignor_names
-    from assignor_core.errors import AssignorError
     from assignor_core.problem import parse_problem
 
     try:
@@ -134,7 +133,6 @@ def _solve_one(
     is_one_of_all: bool = False,
 ) -> dict[str, Any]:
     from assignor_core.assignors import find_assignor
-    from assignor_core.errors import AssignorError, ProblemError
     from assignor_core.problem import solve
 
     try:

@@ -15,6 +15,7 @@ from rich.text import Text
 from evenlag.audit.enums import Certainty, OwnerChange
 from evenlag.cli.console import console, print_json, print_line
 from evenlag.cli.export import ExportOption, export_and_report
+from evenlag.cli.job_runner import job_result
 from evenlag.cli.layout import (
     GROUP,
     PARTITION,
@@ -231,8 +232,6 @@ def build(
     as_json: JsonOption = False,
 ) -> None:
     """Audit the newest snapshots, as the DAG assignment_audit does hourly; starts Spark."""
-    from evenlag.cli.job_runner import job_result
-
     _, name = scope.open()
     options = {"cluster": name, "lake": scope.lake, "config": scope.config, "rebuild": rebuild}
     audited = job_result(context, remote, "audit", **options)

@@ -11,6 +11,7 @@ import typer
 from evenlag.cli.console import console, print_json
 from evenlag.cli.export import ExportOption, export_rows
 from evenlag.cli.grammar import SHOW, ShowByDefault
+from evenlag.cli.job_runner import job_result
 from evenlag.cli.layout import GROUP, Column, Table, filled_table, numbers
 from evenlag.cli.option_types import day as day_type
 from evenlag.cli.option_types import option
@@ -32,6 +33,7 @@ from evenlag.formatting import (
     number,
     percent,
 )
+from evenlag.lake.tables import CONTINUOUS_REPLAYS, REPLAYS
 from evenlag.queries.comparisons import (
     MEASURED_SHOWN,
     OBSERVED,
@@ -109,8 +111,6 @@ def show(
 
 
 def _nothing(reader: LakeReader, cluster: str, group: str | None, *, is_continuous: bool) -> str:
-    from evenlag.lake.tables import CONTINUOUS_REPLAYS, REPLAYS
-
     if group is not None:
         replays = CONTINUOUS_REPLAYS if is_continuous else REPLAYS
         rows = reader.read_newest(replays, "day", columns=["group_id"], filters=[("cluster", "=", cluster)])
@@ -174,7 +174,6 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate policies on past days with Spark; contacts no broker."""
-    from evenlag.cli.job_runner import job_result
     from evenlag.policy.candidates import parse_candidate
 
     name = policy_cluster(require_policy(config), cluster)

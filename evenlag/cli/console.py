@@ -1,7 +1,5 @@
 """Output of commands: tables, JSON for scripts, and one line for an error."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,17 +77,10 @@ def demo(
         f"--client={client}",
         *(["--keep"] if keep_going else []),
     ]
-    become_module("sandbox.demo", arguments)
-
-
-def become_module(module: str, arguments: Sequence[str]) -> None:
-    """Replace this process by ``python -m MODULE``, which then receives signals and sets the exit code.
-
-    module: A module of the bundle (:func:`evenlag.bundle.bundle_root`). It need not be importable here: the
-        wheel does not install a name as common as ``sandbox`` in site-packages.
-    """
+    # Signals and the exit code are the demo's. It need not be importable here: the wheel does not install a
+    # name as common as `sandbox` in site-packages.
     sys.stdout.flush()
     sys.stderr.flush()
     path = os.pathsep.join(filter(None, (str(bundle_root()), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-P", "-m", module, *arguments]
+    command = [sys.executable, "-P", "-m", "sandbox.demo", *arguments]
     os.execve(sys.executable, command, os.environ | {"PYTHONPATH": path})  # noqa: S606  # our own interpreter

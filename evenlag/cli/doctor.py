@@ -20,6 +20,7 @@ from evenlag.context import find_lake, find_policy
 from evenlag.doctor.model import Result, Verdict
 from evenlag.errors import UsageError
 from evenlag.formatting import did_you_mean, duration, moment
+from evenlag.lake.tables import SNAPSHOTS
 
 if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
@@ -120,7 +121,6 @@ def _check_freshness(scope: LakeScope, max_age_s: int | None, *, as_json: bool) 
 def _lake_and_schedules(scope: LakeScope, max_age_s: int | None) -> tuple[LakeReader, dict[str, str | None]]:
     """Return the clusters to check with schedules: the policy's, even with an empty lake; else the lake's."""
     from evenlag.lake.reader import LakeReader
-    from evenlag.lake.tables import SNAPSHOTS
     from evenlag.monitoring.lake_health import schedules_of
 
     loaded, cluster = find_policy(scope.config), scope.cluster

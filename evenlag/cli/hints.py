@@ -22,6 +22,7 @@ from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, ReasonO
 from evenlag.context import acting_person
 from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import did_you_mean, duration, moment, number
+from evenlag.queries.lag import read_group_members
 
 if TYPE_CHECKING:
     from assignor_core.loads import Loads
@@ -349,7 +350,6 @@ def client_ids(target: Target, hint: Hint) -> dict[str, str]:
 
 def _read_client_ids(target: Target, hint: Hint) -> dict[str, str]:
     from evenlag.lake.reader import LakeReader
-    from evenlag.queries.lag import read_group_members
 
     payload = hint.payload
     try:

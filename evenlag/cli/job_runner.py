@@ -6,8 +6,6 @@ job and its JVM never outlive the command: Ctrl-C ends them, and a job whose com
 With a Spark Connect server no JVM is started; the job finds its URL in the environment, not in its arguments.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -19,7 +17,9 @@ from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import typer
 
 from evenlag.cli.console import ReportProgress, shown_progress
 from evenlag.errors import JobError
@@ -36,10 +36,6 @@ from evenlag.job_process import Ending, JobProcess
 from evenlag.redaction import redact
 from evenlag.safe_text import printable_lines
 from evenlag.spark_connect import REMOTE_VARIABLE, find_remote
-
-if TYPE_CHECKING:
-    import typer
-
 
 Receive = Callable[[CycleEnded | JobNotice | JobResult], None]
 # What :func:`run_job` is. Commands take it from the context's `obj`, so that tests can replace it.

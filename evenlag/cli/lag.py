@@ -220,8 +220,11 @@ def lag(
 
     found = find_target(bootstrap_servers, scope.config, scope.cluster, reset_policy=reset_policy)
     target = policy_target(found.loaded.policy, found.name, is_named=bootstrap_servers is not None)
-    every_s = (every or _DEFAULT_INTERVAL_S) if watch else None
-    show_live_lag(LagRequest(target, group, limit, choice, every_s, as_json, export))
+    request = LagRequest(target, group, limit, choice, as_json, export)
+    if watch:
+        _watch(request, every or _DEFAULT_INTERVAL_S)
+    else:
+        _show_once(request)
 
 
 def _show_snapshot(
@@ -380,24 +383,14 @@ def _member_table(
 
 @dataclass(frozen=True, slots=True)
 class LagRequest:
-    """The arguments of the command; without `every_s` it takes one snapshot."""
+    """The arguments of the command for a running cluster."""
 
     target: ReadTarget
     group: str | None
     limit: int
     choice: GroupChoice
-    every_s: float | None
     as_json: bool
     export: Path | None
-
-
-def show_live_lag(request: LagRequest) -> None:
-    """Read the cluster and show its lag."""
-    if request.every_s is not None:
-        _watch(request, request.every_s)
-        return
-    with _open_reader(request, window_s=0.0) as reader:
-        _show_once(request, reader)
 
 
 @contextmanager
@@ -409,14 +402,15 @@ def _open_reader(request: LagRequest, window_s: float) -> Iterator[LiveReader]:
         yield LiveReader(client, request.target, window_s)
 
 
-def _show_once(request: LagRequest, reader: LiveReader) -> None:
-    snapshot = reader.read(request.group)
-    if request.export is not None:
-        export_and_report(_exported(request, reader, snapshot), request.export)
-    if request.as_json:
-        print_json(_answer(request, reader, snapshot))
-        return
-    console().print(_rendered(request, View(_source(request), request.limit), reader, snapshot))
+def _show_once(request: LagRequest) -> None:
+    with _open_reader(request, window_s=0.0) as reader:
+        snapshot = reader.read(request.group)
+        if request.export is not None:
+            export_and_report(_exported(request, reader, snapshot), request.export)
+        if request.as_json:
+            print_json(_answer(request, reader, snapshot))
+            return
+        console().print(_rendered(request, View(_source(request), request.limit), reader, snapshot))
 
 
 def _watch(request: LagRequest, every_s: float) -> None:

@@ -19,6 +19,7 @@ from evenlag.context import find_cluster, find_lake, find_policy, require_policy
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import UsageError
 from evenlag.formatting import NOTHING, did_you_mean, number
+from evenlag.lake.tables import TABLES
 
 if TYPE_CHECKING:
     from evenlag.lake.reader import LakeReader
@@ -158,7 +159,6 @@ def _checked_cluster(config: Path | None, cluster: str | None) -> str | None:
 def _sizes(reader: LakeReader, cluster: str, checks: Sequence[Check]) -> Iterator[dict[str, Any]]:
     """Yield the size of each table that exists, of the cluster's rows only."""
     from evenlag.lake.table_metadata import read_table_files
-    from evenlag.lake.tables import TABLES
 
     unhealthy = {check.table_name for check in checks if not check.is_ok}
     for contract in TABLES.values():

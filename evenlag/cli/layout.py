@@ -1,23 +1,19 @@
 """Layout of tables: what identifies a row is complete or cut in the middle, whatever the terminal's width."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from evenlag.formatting import middle_cut, number
 from evenlag.safe_text import printable, printable_lines
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
-    from rich.segment import Segment
 
 # Digits of a plan's id in a table.
 SHORT_ID: Final = 12

@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 import typer
 
+from evenlag.enums import check_reset_policy
+from evenlag.name_patterns import check_pattern
+
 T = TypeVar("T")
 # Moments and days outside these years are typing errors. Their arithmetic overflows near the ends of the
 # calendar.
@@ -109,15 +112,11 @@ def plan_id(text: str) -> str:
 
 def reset_policy(text: str) -> str:
     """Check a reset policy and return it unchanged."""
-    from evenlag.enums import check_reset_policy
-
     return _checked(lambda: str(check_reset_policy(name(text))))
 
 
 def pattern(text: str) -> str:
     """Check a pattern of groups (a name, a glob or ``/regex/``), and return it unchanged."""
-    from evenlag.name_patterns import check_pattern
-
     return _checked(lambda: check_pattern(name(text)))
 
 

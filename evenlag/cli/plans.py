@@ -38,12 +38,13 @@ from evenlag.formatting import (
     percent,
     speed_text,
 )
+from evenlag.lake.filters import Filter, matching
+from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS, PLANS
 from evenlag.queries.lag import client_names, read_group_members, read_speeds
 from evenlag.queries.plan_rows import event_order, groups_without_plan, plan_rows
 
 if TYPE_CHECKING:
     from evenlag.airflow_rest import AirflowRest
-    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.publishing.answers.actors import Actor
     from evenlag.publishing.publish import PublishReport
@@ -140,29 +141,24 @@ def _the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
 def _nothing(
     reader: LakeReader, cluster: str, group: str | None, days: int | None, status: PlanEvent | None
 ) -> str:
-    from evenlag.lake.tables import PLANS
-
     if group is None or status is not None:
         period = "since then" if days is None else f"in the last {days} days"
         what = "plans" if status is None else f"plans with the status {status}"
         return f"there are no {what} on {cluster} {period}"
     # The names of the newest day with plans are enough to find a spelling mistake.
-    of_cluster: list[Filter] = [("cluster", "=", cluster)]
-    names = reader.read_newest(PLANS, "day", columns=["group_id"], filters=of_cluster)
+    names = reader.read_newest(PLANS, "day", columns=["group_id"], filters=matching(cluster=cluster))
     known = set(names["group_id"].to_pylist())
     return f"there are no plans for the group {group!r} on {cluster}{did_you_mean(group, known - {group})}"
 
 
 def _of_plan(plan: Mapping[str, Any]) -> list[Filter]:
     # The outcome is based on a later snapshot, possibly of another day.
-    return [("cluster", "=", plan["cluster"]), ("day", ">=", plan["day"]), ("plan_id", "=", plan["plan_id"])]
+    return matching(cluster=plan["cluster"], plan_id=plan["plan_id"], since=plan["day"])
 
 
 def _show_plan(
     reader: LakeReader, plan: dict[str, Any], seal: tuple[bool | None, str], *, as_json: bool
 ) -> None:
-    from evenlag.lake.tables import GATE_RESULTS, OUTCOMES, PLAN_ASSIGNMENTS, PLAN_EVALUATIONS
-
     wanted = _of_plan(plan)
     events = sorted(reader.read_events(filters=wanted).to_pylist(), key=event_order)
     gates = reader.read(

@@ -1,7 +1,5 @@
 """`evenlag policy`: validate and explain the policy file."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from pathlib import Path  # Typer reads the annotations

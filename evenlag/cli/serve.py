@@ -16,6 +16,7 @@ from evenlag.cli.options import ConfigOption, LakeOption
 from evenlag.context import find_policy, lake_root
 from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import count_of
+from evenlag.lake.tables import SNAPSHOTS
 
 if TYPE_CHECKING:
     from evenlag.overview.views import ReportSource
@@ -124,7 +125,6 @@ def _known_sources(lake: str | None, config: Path | None) -> dict[str, ReportSou
 def _sources(lake: str | None, config: Path | None) -> dict[str, ReportSource]:
     """The clusters of the policy; without one, those that the lake has snapshots of."""
     from evenlag.lake.reader import LakeReader
-    from evenlag.lake.tables import SNAPSHOTS
     from evenlag.overview.views import ReportSource
 
     loaded = find_policy(config) if lake is None else None

@@ -19,7 +19,7 @@ from evenlag.doctor.spark_checks import CONNECTION_VARIABLE, find_remote, read_c
 from evenlag.enums import Mode
 from evenlag.policy.cron import last_due
 from evenlag.policy.settings import Policy
-from evenlag.spark_connect import CONNECT_EXAMPLE, CONNECT_TYPE
+from evenlag.spark_connect import CONNECT_EXAMPLE, CONNECT_TYPE, SUBMIT_CONNECTION
 
 _HEARTBEAT_KEY: Final = "task_instance_heartbeat_timeout"
 _HEARTBEAT_DEFAULT_S: Final = 300.0
@@ -65,8 +65,7 @@ def check_connection(environ: Mapping[str, str]) -> list[Finding]:
     if not environ.get(CONNECTION_VARIABLE):
         return skipped(f"{CONNECTION_VARIABLE} is not set here: the connection may be in Airflow's database")
     connection = read_connection(environ)
-    example = '{"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}'
-    remedy = f"set {CONNECTION_VARIABLE} to JSON: {example}, or {CONNECT_EXAMPLE}"
+    remedy = f"set {CONNECTION_VARIABLE} to JSON: {SUBMIT_CONNECTION}, or {CONNECT_EXAMPLE}"
     if connection is None:
         return failed("the connection spark_default is no JSON: the provider would submit to YARN", remedy)
     if connection.get("conn_type") == CONNECT_TYPE:

@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+import kafka.errors
 import pyarrow.compute as pc
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.protocol.api_key import ApiKey
 
 from evenlag.doctor.model import Check, Finding, failed, ok, skipped, warning
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, GroupType, LagStatus, Mode
@@ -39,7 +42,7 @@ from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
 from evenlag.kafka.topic_metadata import read_metadata
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, PLANS
@@ -49,6 +52,7 @@ from evenlag.policy.secrets import SecretRef
 from evenlag.policy.settings import Policy
 from evenlag.publishing.hint_topic import MAX_KEPT_BYTES, TopicState, is_plausible, read_hint_topic
 from evenlag.publishing.plugin_memory import MIN_DEFAULT_BYTES, groups_without_room, plugin_bytes
+from evenlag.publishing.publishable_plans import PUBLISHING_MODES
 from evenlag.publishing.writing.hint_publisher import hint_publisher, publisher_id
 from evenlag.publishing.writing.topic_settings import (
     REQUIRED_SETTINGS,
@@ -130,8 +134,6 @@ class KafkaView:
 
     def connect(self) -> None:
         """Open the connection."""
-        from kafka.admin import KafkaAdminClient
-
         with kafka_errors(self.settings):
             client = KafkaAdminClient(**kafka_client_settings(self.settings))
             client.describe_cluster()
@@ -206,10 +208,10 @@ class KafkaView:
         found = read_metadata(calls, frozenset({self.settings.hint_topic})).partitions
         return dict(Counter(found.names[topic] for topic in found.topic.tolist()))
 
-    def settings_of_topic(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        """Return settings of the hint topic by name; None: not visible."""
-        rows = self._configs("TOPIC", self.settings.hint_topic, names)
-        return {name: rows.get(name, {}).get("value") for name in names}
+    def hint_topic_settings(self) -> dict[str, str | None]:
+        """Return the settings in `_TOPIC_SETTINGS` of the hint topic; None: not visible."""
+        rows = self._configs("TOPIC", self.settings.hint_topic, _TOPIC_SETTINGS)
+        return {name: rows.get(name, {}).get("value") for name in _TOPIC_SETTINGS}
 
     @cached_property
     def broker_settings(self) -> dict[int, dict[str, str | None]]:
@@ -217,8 +219,6 @@ class KafkaView:
 
         Kafka names the settings of plug-ins that are set, and hides their values: None.
         """
-        import kafka.errors
-
         found: dict[int, dict[str, str | None]] = {}
         for broker in self.cluster["brokers"]:
             if broker.get("is_fenced"):
@@ -230,8 +230,6 @@ class KafkaView:
         return found
 
     def _configs(self, kind: str, name: str, wanted: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-        from kafka.admin import ConfigResource, ConfigResourceType
-
         resource = ConfigResource(ConfigResourceType[kind], name, list(wanted))
         described = self.client.describe_configs([resource], config_filter="all")
         rows: dict[str, dict[str, Any]] = described.get(kind.lower(), {}).get(name, {})
@@ -241,12 +239,13 @@ class KafkaView:
 def kafka_checks(view: KafkaView, loaded: LoadedPolicy, *, probe_writes: bool) -> list[Check]:
     """Return the checks of one cluster; `brokers.login` connects, and later checks use its connection."""
     policy, name, is_installed = view.policy, view.name, find_spec("confluent_kafka") is not None
+    newest = partial(view.reader.latest_snapshot, name)
     publish = [Check("topics", "publish", lambda: _try_to_publish(view))] if probe_writes else []
     return [
         Check("brokers", "answer", lambda: check_answer(view.servers)),
         Check("brokers", "certificate", lambda: check_certificate(view)),
         Check("brokers", "login", lambda: _check_login(view)),
-        Check("brokers", "cluster_id", lambda: _check_cluster_id(view)),
+        Check("brokers", "cluster_id", lambda: check_cluster_id(view.cluster["cluster_id"], newest())),
         Check("brokers", "versions", lambda: check_versions(_versions(view))),
         Check("brokers", "clock", lambda: _check_clock(view)),
         Check("brokers", "assignors", lambda: check_broker_assignors(view.broker_settings)),
@@ -321,21 +320,15 @@ def _check_login(view: KafkaView) -> list[Finding]:
     return found
 
 
-def _check_cluster_id(view: KafkaView) -> list[Finding]:
-    reported = str(view.cluster["cluster_id"])
-    newest = view.reader.latest_snapshot(view.name)
-    return check_cluster_id(reported, set() if newest is None else {newest["kafka_cluster_id"]})
-
-
-def check_cluster_id(reported: str, known: set[str]) -> list[Finding]:
-    """Check that the brokers belong to the cluster that the lake has snapshots of under this name."""
-    if not known:
+def check_cluster_id(reported: str, newest: Mapping[str, Any] | None) -> list[Finding]:
+    """Check that the brokers belong to the cluster that the lake's newest snapshot of this name is of."""
+    if newest is None:
         return ok(f"{reported}; the lake has no reading of it yet")
-    if known == {reported}:
+    known = newest["kafka_cluster_id"]
+    if known == reported:
         return ok(f"{reported}, as in the lake")
-    others = ", ".join(sorted(known - {reported}))
     return failed(
-        f"the brokers report the id {reported}, the lake has {others} under this name",
+        f"the brokers report the id {reported}, the lake has {known} under this name",
         "correct bootstrap_servers, or give the new cluster a new name in the policy",
     )
 
@@ -363,8 +356,6 @@ def check_clock(difference_s: float) -> list[Finding]:
 
 def _check_clock(view: KafkaView) -> list[Finding]:
     """Read the quorum leader's own last-caught-up timestamp, which is the current time of its clock."""
-    import kafka.errors
-
     before = time.time()
     try:
         quorum = view.client.describe_metadata_quorum()
@@ -433,8 +424,6 @@ def _brokers(ids: Sequence[int]) -> str:
 
 
 def _versions(view: KafkaView) -> dict[str, tuple[int, int]]:
-    from kafka.protocol.api_key import ApiKey
-
     # Not the client's api_versions(): it fails on a request that kafka-python has no name for (Kafka 4.4).
     names = {key.value: key.name for key in ApiKey}
     node_id = next(
@@ -507,9 +496,8 @@ def check_joins(
         return []
     closed = sorted(
         name
-        for name, group in groups.items()
+        for name, group in _published(policy, cluster, groups).items()
         if group.get("protocol_data") == EVENLAG_ASSIGNOR
-        and policy.group_settings(cluster, name).mode.rank >= Mode.APPROVE.rank
         and group.get("authorized_operations") is not None
         and missing_operations(group["authorized_operations"], ("READ",))
     )
@@ -545,8 +533,6 @@ def _check_topic_permissions(view: KafkaView) -> list[Finding]:
 
 def _may_create(view: KafkaView, grants: Grants) -> list[Finding]:
     """Ask the broker whether it would create the topic (``validate_only``)."""
-    import kafka.errors
-
     name = view.settings.hint_topic
     try:
         view.client.create_topics({name: new_topic(view.settings)}, validate_only=True)
@@ -562,8 +548,6 @@ def _may_create(view: KafkaView, grants: Grants) -> list[Finding]:
 
 
 def _check_transactional_id(view: KafkaView) -> list[Finding]:
-    import kafka.errors
-
     if not view.policy.publishes_to(view.name):
         return skipped("no rule of the policy lets hints be published here")
     name = publisher_id(view.cluster["cluster_id"], view.settings.hint_topic)
@@ -620,7 +604,7 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
         return skipped(
             f"the topic {name} does not exist, or may not be described: see permissions.hint_topic"
         )
-    settings = view.settings_of_topic(_TOPIC_SETTINGS)
+    settings = view.hint_topic_settings()
     partitions = topic["partitions"]
     replicas = min(len(part["replica_nodes"]) for part in partitions)
     found = hint_topic_findings(
@@ -644,12 +628,12 @@ def _check_hint_topic(view: KafkaView) -> list[Finding]:
 
 
 def _largest_plan(view: KafkaView) -> int | None:
-    of_cluster: list[Filter] = [("cluster", "=", view.name)]
+    of_cluster = matching(cluster=view.name)
     newest = view.reader.read_newest(PLANS, "day", columns=["day"], filters=of_cluster)["day"]
     if not len(newest):
         return None
-    recent: Filter = ("day", ">=", newest[0].as_py() - _PLANS_LOOK_BACK)
-    rows = view.reader.read(PLANS, columns=["payload_bytes"], filters=[*of_cluster, recent])
+    recent = matching(cluster=view.name, since=newest[0].as_py() - _PLANS_LOOK_BACK)
+    rows = view.reader.read(PLANS, columns=["payload_bytes"], filters=recent)
     largest: int | None = pc.max(rows["payload_bytes"]).as_py()
     return largest
 
@@ -780,6 +764,17 @@ def check_unmatched(loaded: LoadedPolicy, cluster: str, groups: Iterable[str]) -
     return found or ok("each rule matches an existing group")
 
 
+def _published(
+    policy: Policy, cluster: str, groups: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the groups in mode approve or auto."""
+    return {
+        name: group
+        for name, group in groups.items()
+        if policy.group_settings(cluster, name).mode in PUBLISHING_MODES
+    }
+
+
 def _is_hintable(group: Mapping[str, Any]) -> bool:
     """Whether hints could reach a group at all: Kafka Connect's workers, say, assign no partitions."""
     return (
@@ -790,11 +785,8 @@ def _is_hintable(group: Mapping[str, Any]) -> bool:
 
 def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
     """Check that each group that may receive hints uses evenlag's assignor; other groups ignore hints."""
-    hinted = {
-        name: group
-        for name, group in groups.items()
-        if policy.group_settings(cluster, name).mode.rank >= Mode.APPROVE.rank and _is_hintable(group)
-    }
+    published = _published(policy, cluster, groups)
+    hinted = {name: group for name, group in published.items() if _is_hintable(group)}
     if not hinted:
         return skipped("no group is in mode approve or auto")
     deaf = sorted(
@@ -905,12 +897,8 @@ def check_extra(
 
     The publisher uses this client, an optional extra, to make coordinators compute a new target assignment.
     """
-    asked = [
-        name
-        for name, group in groups.items()
-        if group.get("group_type") == GroupType.CONSUMER
-        and policy.group_settings(cluster, name).mode.rank >= Mode.APPROVE.rank
-    ]
+    published = _published(policy, cluster, groups)
+    asked = [name for name, group in published.items() if group.get("group_type") == GroupType.CONSUMER]
     if not asked:
         return skipped("no group of the consumer protocol (KIP-848) is in mode approve or auto")
     if policy.clusters[cluster].temporary_member_after_s is None:
@@ -932,8 +920,8 @@ def _check_commits(view: KafkaView) -> list[Finding]:
     snapshot = view.reader.latest_snapshot(view.name)
     if snapshot is None:
         return skipped("there is no snapshot yet")
-    without = ("status", "in", [LagStatus.NO_COMMIT, LagStatus.DATA_LOSS, LagStatus.OUT_OF_RANGE])
-    wanted: list[Filter] = [*snapshot_filters(snapshot), without]
+    without = matching(status=[LagStatus.NO_COMMIT, LagStatus.DATA_LOSS, LagStatus.OUT_OF_RANGE])
+    wanted = [*snapshot_filters(snapshot), *without]
     rows = view.reader.read(LAG, columns=["group_id"], filters=wanted)
     return check_commits(view.policy, view.name, Counter(rows["group_id"].to_pylist()))
 

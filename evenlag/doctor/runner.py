@@ -1,7 +1,6 @@
 """Collects the checks for a policy, a lake and this machine, selects the requested ones, and runs them."""
 
 import contextlib
-import difflib
 import os
 import threading
 import time
@@ -20,6 +19,7 @@ from evenlag.doctor.model import Check, Finding, Lane, Result, failed, ok, skipp
 from evenlag.doctor.policy_checks import policy_checks
 from evenlag.doctor.spark_checks import spark_checks
 from evenlag.errors import JobError, PolicyError, UsageError
+from evenlag.formatting import did_you_mean
 from evenlag.lake.reader import LakeReader
 from evenlag.monitoring.lake_health import read_freshness
 from evenlag.policy.loader import LAKE_VARIABLE, LoadedPolicy, find_policy_path
@@ -77,11 +77,8 @@ def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]
     is_policy_wanted = any(name.partition(".")[0] in without_checks for name in only)
     for name in (*only, *skip):
         if name not in known and name.partition(".")[0] not in without_checks:
-            near = difflib.get_close_matches(name, sorted(known), n=1)
-            raise UsageError(
-                f"there is no check {name!r}"
-                + (f"; did you mean {near[0]!r}?" if near else f": {sorted(known)}")
-            )
+            meant = did_you_mean(name, sorted(known)) or f": {sorted(known)}"
+            raise UsageError(f"there is no check {name!r}{meant}")
 
     def wanted(check: Check) -> bool:
         names = {check.area, check.full_name}

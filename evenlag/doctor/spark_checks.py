@@ -19,6 +19,7 @@ from evenlag.errors import JarError
 from evenlag.redaction import redact, remember_secret
 from evenlag.spark_connect import (
     CONNECT_TYPE,
+    PYTHON_VARIABLE,
     REMOTE_VARIABLE,
     ConnectionFaultError,
     ConnectServer,
@@ -31,7 +32,6 @@ _PROCESS_TIMEOUT_S: Final = 15.0
 _JAR: Final = re.compile(r"(?:^|_)delta-spark(?:_\d+\.\d+)?_\d+\.\d+-(?P<version>[0-9.]+)\.jar$")
 _STORAGE_JAR: Final = re.compile(r"(?:^|_)delta-storage-[0-9.]+\.jar$")
 CONNECTION_VARIABLE: Final = "AIRFLOW_CONN_SPARK_DEFAULT"
-PYTHON_VARIABLE: Final = "EVENLAG_SPARK_PYTHON"
 # The client, its connection and one query; a server's first session takes longest.
 _CHECK_TIMEOUT_S: Final = 60.0
 _MODULE: Final = "spark_jobs.connect_server"

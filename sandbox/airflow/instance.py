@@ -16,7 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Self
 
+from evenlag.doctor.airflow_checks import needs_triggerer
 from evenlag.policy.loader import POLICY_VARIABLE
+from evenlag.spark_connect import SUBMIT_CONNECTION
 from sandbox.airflow.rest import AirflowError, DagRunClient
 from sandbox.processes import KEEPER, free_ports, log_tail, start_process, stop_process
 from sandbox.spark.connect_server import jvm_environment
@@ -24,8 +26,6 @@ from sandbox.spark.connect_server import jvm_environment
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 120.0
 _USER = "evenlag"
-# Airflow before it defers a task that waits for a person's answer.
-_ASKS_WITHOUT_TRIGGERER = (3, 3)
 
 
 class Airflow:
@@ -116,9 +116,7 @@ class Airflow:
             **os.environ,
             **{f"AIRFLOW__{name}": value for name, value in settings.items()},
             "AIRFLOW_HOME": str(self.directory),
-            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
-                {"conn_type": "spark", "host": "local[*]", "extra": {"deploy-mode": "client"}}
-            ),
+            "AIRFLOW_CONN_SPARK_DEFAULT": SUBMIT_CONNECTION,
             POLICY_VARIABLE: str(policy.resolve()),
             "NO_PROXY": "127.0.0.1,localhost",
             "PATH": os.pathsep.join([bin_folder, os.environ.get("PATH", os.defpath)]),
@@ -145,8 +143,7 @@ class Airflow:
     def _launch(self) -> None:
         self._start("api-server", "api-server")
         self._start("dag-processor", "dag-processor")
-        major, minor, *_ = version("apache-airflow-core").split(".")
-        if (int(major), int(minor)) < _ASKS_WITHOUT_TRIGGERER:
+        if needs_triggerer(version("apache-airflow-core")):
             self._start("triggerer", "triggerer")
         self.start_scheduler()
         deadline = time.monotonic() + _START_TIMEOUT_S

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from evenlag import job_process
-from evenlag.airflow.job_process import _PATIENCE_S, PYTHON_VARIABLE, TaskJob
+from evenlag.airflow.job_process import _PATIENCE_S, TaskJob
+from evenlag.spark_connect import PYTHON_VARIABLE
 from tests.support.processes import processes_with, wait_until_gone
 from tests.support.waiting import wait_until
 

@@ -133,8 +133,9 @@ REPLACED: Final = (
     "evenlag.publishing.revocation.resume",
     "evenlag.publishing.publish.publish_hints",
     "evenlag.publishing.approvals.record_answer",
-    "evenlag.cli.demo.become_module",
-    "evenlag.cli.lag.show_live_lag",
+    "os.execve",
+    "evenlag.cli.lag._show_once",
+    "evenlag.cli.lag._watch",
     "evenlag.overview.server.listen",
 )
 

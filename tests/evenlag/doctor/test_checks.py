@@ -123,9 +123,9 @@ def test_clocks_may_differ_a_little(seconds: float, verdict: str) -> None:
 
 
 def test_the_cluster_is_the_one_that_the_lake_knows() -> None:
-    assert worst(check_cluster_id("A", set())) == "ok"
-    assert worst(check_cluster_id("A", {"A"})) == "ok"
-    assert worst(check_cluster_id("A", {"B"})) == "failed"
+    assert worst(check_cluster_id("A", None)) == "ok"
+    assert worst(check_cluster_id("A", {"kafka_cluster_id": "A"})) == "ok"
+    assert worst(check_cluster_id("A", {"kafka_cluster_id": "B"})) == "failed"
 
 
 def test_an_old_broker_lacks_what_evenlag_asks() -> None:
