@@ -25,7 +25,7 @@ from assignor_core.assignors import COOPERATIVE, assignor_classes
 from evenlag.enums import EVENLAG_ASSIGNOR
 
 if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
+    from evenlag.lag.arrays import Bools, Floats, Int64s
 
 COOPERATIVE_ASSIGNORS: Final = frozenset(
     {EVENLAG_ASSIGNOR, *(each.name for each in assignor_classes() if COOPERATIVE in each.protocols)}
@@ -424,66 +424,3 @@ def _sums(index: Int64s, values: Floats, size: int) -> Floats:
 def _divide(above: Floats, below: Floats) -> Floats:
     """Return quotients; 0 where the divisor is not positive."""
     return np.divide(above, below, out=np.zeros(len(above)), where=below > 0)
-
-
-class GroupSpeeds:
-    """Speeds of one group, snapshot by snapshot: for simulations, where members keep their indexes.
-
-    Call :meth:`observe` once a cycle with what is read of the group, then read :attr:`measured` (of each
-    member that was ever there) and :attr:`cost` (of each partition).
-    """
-
-    def __init__(self, num_members: int, num_partitions: int) -> None:
-        of_group = np.zeros(num_members, dtype=np.int64), np.zeros(num_partitions, dtype=np.int64)
-        self._state = SpeedState.unknown(1, *of_group)
-        self._last: tuple[float, Int64s, Int64s, Int32s, BusyReports | None] | None = None
-
-    @property
-    def measured(self) -> MeasuredSpeeds:
-        """Speeds of the members."""
-        return estimate(self._state)
-
-    @property
-    def cost(self) -> Floats:
-        """Costs of the partitions' records."""
-        return self._state.cost
-
-    def observe(
-        self,
-        at_s: float,
-        lag: Int64s,
-        end: Int64s,
-        owner: Int32s,
-        *,
-        is_rebalancing: bool = False,
-        reports: BusyReports | None = None,
-    ) -> None:
-        """Add a snapshot: lag, end offset and owner (index of a member, -1 for none) of each partition.
-
-        reports: Those of the last commits; lag is then what is not committed.
-        """
-        last, self._last = self._last, None if is_rebalancing else (at_s, lag, end, owner.copy(), reports)
-        if last is None or is_rebalancing:
-            return
-        num_members = len(self._state.busy_s)
-        changed = last[3] != owner
-        is_steady = np.ones(num_members, dtype=np.bool_)
-        for owners in (last[3][changed], owner[changed]):
-            is_steady[owners[owners >= 0]] = False
-        processed = ((end - lag) - (last[2] - last[1])).astype(np.float64)
-        reported_s = np.full(num_members, np.nan)
-        if reports is not None and last[4] is not None:
-            reported_s = reported_seconds(owner.astype(np.int64), processed, last[4], reports, num_members)
-        self._state = update(
-            self._state,
-            Interval(
-                duration_s=np.array([at_s - last[0]]),
-                identity=np.arange(num_members),
-                is_steady=is_steady,
-                owner=owner.astype(np.int64),
-                processed=processed,
-                before=last[1].astype(np.float64),
-                after=lag.astype(np.float64),
-                reported_s=reported_s,
-            ),
-        )

@@ -10,7 +10,6 @@ import pytest
 
 from evenlag.lag.speeds import (
     BusyReports,
-    GroupSpeeds,
     Interval,
     SpeedState,
     estimate,
@@ -19,6 +18,7 @@ from evenlag.lag.speeds import (
 )
 from evenlag.simulation.fluid_model import Servers, advance
 from tests.support.each import for_each
+from tests.support.group_speeds import GroupSpeeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -22,7 +22,7 @@ import numpy as np
 from assignor_core.metrics import count_moves
 from assignor_core.objective import Load
 from evenlag.enums import Mode
-from evenlag.lag.speeds import COMMIT_INTERVAL_S, BusyReports, GroupSpeeds
+from evenlag.lag.speeds import COMMIT_INTERVAL_S, BusyReports
 from evenlag.planning import group_work
 from evenlag.planning.group_work import FollowTimes, GroupFacts, expected_work
 from evenlag.policy.candidates import CandidateSettings, parse_candidate
@@ -33,6 +33,7 @@ from tests.bench.field.contenders.group import Fleet, GroupContender, SentWork
 from tests.bench.field.contenders.published import Published, instances_of
 from tests.bench.field.timings import airflow_cycle_s, watched_cycle_s
 from tests.support.group_forecast import GroupForecast
+from tests.support.group_speeds import GroupSpeeds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
