@@ -26,6 +26,7 @@ from evenlag.lake.tables import (
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import audit_ownership
 from spark_jobs.steps.audit_ownership import audit_assignments
+from spark_jobs.transforms import audit_intervals
 from tests.support.lakes.aged import copy_aged
 from tests.support.lakes.snapshots import HEAD, marker, member, offset
 from tests.support.spark_tables import together, write_rows
@@ -46,7 +47,7 @@ def no_rows(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the intervals of a day out; all that decides about days, and every commit, is the product's."""
     for name, table in (("build_memberships", MEMBERSHIPS), ("build_ownership", OWNERSHIP)):
         empty = spark.createDataFrame([], table.ddl)
-        monkeypatch.setattr(audit_ownership, name, lambda *_, rows=empty: rows)
+        monkeypatch.setattr(audit_intervals, name, lambda *_, rows=empty: rows)
 
 
 def write_snapshots(lake: Lake, *moments: datetime, slot_day: date | None = None) -> list[str]:
