@@ -156,6 +156,8 @@ class ProcessedOffsets(AsyncConsumerRebalanceListener):  # type: ignore[misc]  #
         self._leave(left)
         gained = set(assigned) - self._mine
         self._mine |= gained
+        # A batch in hand when they were lost may have been marked since; the next owner was further.
+        self._forget(dict.fromkeys(gained))
         if gained and self._on_gained is not None:
             self._on_gained(gained)
 

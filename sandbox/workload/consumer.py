@@ -137,7 +137,7 @@ class Worker:
             # A leader has just left the metadata; kafka-python would not fetch from it again.
             self.journal.write("error", error=repr(error))
             self.consumer.close()
-            self.offsets = _LoggingOffsets(self)
+            self.new_offsets()
             self.consumer = self.connect()
             return
         generation = self.consumer.group_metadata().generation_id
@@ -147,6 +147,11 @@ class Worker:
             self.log_processed(tp.topic, tp.partition, offsets, generation=generation)
             self.offsets.processed_to(tp, offsets[-1] + 1)
         self.commit()
+
+    def new_offsets(self) -> None:
+        """Forget what is processed and not committed."""
+        self.offsets = _LoggingOffsets(self)
+        self.offsets.attach(self.consumer)
 
     def commit(self) -> None:
         """Commit what is processed."""

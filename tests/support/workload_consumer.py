@@ -74,6 +74,8 @@ class _SyncListener(ConsumerRebalanceListener):  # type: ignore[misc]  # kafka-p
         self._worker.log_partitions("revoked", revoked)
 
     def on_partitions_lost(self, lost: Any) -> None:
+        # All are. What it has processed of them is not to be committed when it gets them back.
+        self._worker.new_offsets()
         self._worker.log_partitions("lost", lost)
 
 

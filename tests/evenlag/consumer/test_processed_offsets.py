@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
@@ -9,6 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kafka import TopicPartition
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from evenlag.consumer import ProcessedOffsets
@@ -121,3 +123,31 @@ def test_state_is_cleaned_up_when_a_partition_is_anothers_and_not_before(cluster
         wait_until(lambda: left)
         wait_until(lambda: {tuple(tp) for tp in gained} - {tuple(tp) for tp in left} == first.held)
         assert len(gained) - len(left) == 2
+
+
+def test_what_was_in_hand_at_a_loss_is_not_committed_when_the_partition_comes_back() -> None:
+    place = TopicPartition("orders", 0)
+
+    class Member:
+        """Owns the partition, whatever its listener was told."""
+
+        def assignment(self) -> set[Any]:
+            return {place}
+
+        def commit(self, offsets: dict[Any, Any], *, timeout_ms: int) -> None:
+            assert timeout_ms > 0
+            committed.append({tp: entry.offset for tp, entry in offsets.items()})
+
+    committed: list[dict[Any, int]] = []
+    offsets = ProcessedOffsets()
+    offsets.attach(Member())
+    asyncio.run(offsets.on_partitions_assigned({place}))
+    offsets.processed_to(place, 5)
+    asyncio.run(offsets.on_partitions_lost({place}))
+    offsets.processed_to(place, 8)
+    # Meanwhile another member has committed 20, from where this one goes on.
+    asyncio.run(offsets.on_partitions_assigned({place}))
+    assert offsets.commit() == {}
+    offsets.processed_to(place, 25)
+    assert offsets.commit() == {place: 25}
+    assert committed == [{place: 25}]
