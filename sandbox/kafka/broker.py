@@ -86,7 +86,7 @@ _SETTINGS: Final[dict[str, str]] = {
     "num.network.threads": "2",
     "num.io.threads": "4",
     # A killed broker can restart only after its old session has ended: 9 s by default.
-    "broker.session.timeout.ms": "3000",
+    "broker.session.timeout.ms": "6000",
     "broker.heartbeat.interval.ms": "500",
 }
 

@@ -10,11 +10,14 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from evenlag.kafka.broker_requests import BrokerCalls, Call, RequestLimits
 from evenlag.kafka.coordinators import find_coordinators
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MEMBER_ID_REQUIRED = 79
+# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: its broker was fenced meanwhile.
+COORDINATOR_MOVES = (14, 15, 16)
 
 
 class RawMember:
@@ -57,6 +60,13 @@ class RawMember:
         self._client.close()
 
     def _send(self, make: Callable[[], Any]) -> Any:
+        def settled() -> Any:
+            response = self._answer(make)
+            return None if getattr(response, "error_code", 0) in COORDINATOR_MOVES else response
+
+        return wait_until(settled, what="the coordinator is not available")
+
+    def _answer(self, make: Callable[[], Any]) -> Any:
         node = find_coordinators(self._calls, [self._group_id])[self._group_id]
         assert isinstance(node, int), node
         (answer,) = self._calls.run([Call(node, make)])

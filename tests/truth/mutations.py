@@ -76,8 +76,8 @@ MUTATIONS: Final = (
         "a plan's gates are read from another day",
         FILTER,
         _PLANS,
-        '("day", ">=", plan["day"]),',
-        '("day", ">", plan["day"]),',
+        'plan_id=plan["plan_id"], since=plan["day"])',
+        'plan_id=plan["plan_id"], since=plan["day"].replace(year=9999))',
     ),
     Mutation(
         "the lag of a move is its partition's number",
