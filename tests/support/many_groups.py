@@ -111,7 +111,7 @@ class ManyGroups:
 
     def _poll(self, member: Any) -> None:
         while not self._stopping.is_set():
-            # While a broker is away poll() fails; a member whose thread ended would leave its group for good.
+            # poll() fails while a broker is away; with its thread the member would leave its group.
             with self._locks[id(member)], suppress(KafkaError):
                 member.poll(timeout_ms=1_000)
                 member.pause(*member.assignment())
