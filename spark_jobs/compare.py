@@ -151,7 +151,7 @@ def _compare_days(
 
 
 def _of_days(cluster: str, days: list[date]) -> list[Filter]:
-    return [("cluster", "=", cluster), ("day", ">=", days[0]), ("day", "<=", days[-1])]
+    return matching(cluster=cluster, since=days[0], until=days[-1])
 
 
 def _readings(reader: LakeReader, cluster: str, days: list[date]) -> pa.Table:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.compute as pc
 
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import MEMBERSHIPS, TABLES, Table
@@ -77,7 +78,7 @@ def _find(
 ) -> tuple[int, tuple[date, date] | None]:
     """Return the number of rows of a partition that have the name, and their first and last day."""
     cluster, start = part
-    filters = [("cluster", "=", cluster), ("day", ">=", start), ("day", "<=", end_of_part(table, start))]
+    filters = matching(cluster=cluster, since=start, until=end_of_part(table, start))
     num, first, last = 0, None, None
     for batch in reader.stream(table, filters):
         found = erasure.count(batch, table)

@@ -52,9 +52,8 @@ class SnapshotReader:
     def markers_since(self, since: datetime) -> list[dict[str, Any]]:
         """Return the markers of the cluster's finished snapshots from a moment on, up to this one."""
         filters = [
-            ("cluster", "=", self.cluster),
             # A snapshot is stored under the day of its slot, which is before its reads.
-            ("day", ">=", (since - timedelta(days=1)).date()),
+            *matching(cluster=self.cluster, since=(since - timedelta(days=1)).date()),
             ("end_read_at", ">=", since),
             ("end_read_at", "<=", self.marker["end_read_at"]),
         ]

@@ -206,7 +206,7 @@ def set_aside_shadowed(
 
     def set_aside() -> list[dict[str, Any]]:
         first = min(plan.day for plan in waiting.values())
-        of_plans = [*matching(cluster=cluster, plan_id=waiting.keys()), ("day", ">=", first)]
+        of_plans = matching(cluster=cluster, plan_id=waiting.keys(), since=first)
         known = reader.read(APPROVAL_REQUESTS, columns=["plan_id"], filters=of_plans)["plan_id"].to_pylist()
         open_by_group = open_requests(reader, cluster, now, sealer)
         shadowed.clear()
@@ -222,8 +222,8 @@ def set_aside_shadowed(
 
 def asked_plans(reader: LakeReader, cluster: str, now: datetime) -> set[str]:
     """Return the plans with a request before its deadline, by rows that anybody may have written."""
-    asked = matching(cluster=cluster, state=RequestState.ASKED)
-    filters = [*asked, ("day", ">=", oldest_day(now)), ("answer_by", ">", now)]
+    asked = matching(cluster=cluster, state=RequestState.ASKED, since=oldest_day(now))
+    filters = [*asked, ("answer_by", ">", now)]
     found = reader.read(APPROVAL_REQUESTS, columns=["plan_id"], filters=filters)["plan_id"]
     return set(found.drop_null().to_pylist())
 

@@ -390,8 +390,8 @@ def _may_have_loads(loaded: LoadedPolicy, cluster: str, snapshot: Mapping[str, A
 
 def _withdrawn_since(reader: LakeReader, cluster: str, since: datetime, day: Any) -> set[str]:
     """Groups whose hint and loads a person withdrew after the measurement."""
-    of_cluster = matching(cluster=cluster, action=ControlAction.WITHDRAW.value)
-    filters = [*of_cluster, ("day", ">=", day), ("at", ">=", since)]
+    withdrawn = matching(cluster=cluster, action=ControlAction.WITHDRAW.value, since=day)
+    filters = [*withdrawn, ("at", ">=", since)]
     return set(reader.read(CONTROL_ACTIONS, columns=["group_id"], filters=filters)["group_id"].to_pylist())
 
 

@@ -46,7 +46,7 @@ def read_effects(
     if not plans:
         return {}
     first = min(slot_day(one.plan.snapshot_id) for one in plans)
-    wanted = [("cluster", "=", rows.cluster), ("day", ">=", first)]
+    wanted = matching(cluster=rows.cluster, since=first)
     markers = rows.reader.read(SNAPSHOTS, columns=["snapshot_id", "end_read_at"], filters=wanted)
     at = {row["snapshot_id"]: row["end_read_at"] for row in markers.to_pylist()}
     at = {name: moment for name, moment in at.items() if moment <= rows.marker["end_read_at"]}

@@ -74,7 +74,7 @@ def settle_outcomes(rows: SnapshotReader, published: Sequence[PublishedPlan], ru
 
 
 def _read_outcomes(rows: SnapshotReader, since: date, plan_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-    filters = [*matching(cluster=rows.cluster, plan_id=list(plan_ids)), ("day", ">=", since)]
+    filters = matching(cluster=rows.cluster, plan_id=list(plan_ids), since=since)
     return {row["plan_id"]: row for row in rows.reader.read(OUTCOMES, filters=filters).to_pylist()}
 
 
@@ -158,7 +158,7 @@ def find_open_since(rows: SnapshotReader, published: Sequence[PublishedPlan]) ->
 
 def _evaluated(rows: SnapshotReader, since: date) -> set[str]:
     """Plans that were evaluated by a snapshot of a day or later."""
-    filters = [("cluster", "=", rows.cluster), ("day", ">=", since)]
+    filters = matching(cluster=rows.cluster, since=since)
     found = rows.reader.read(PLAN_EVALUATIONS, columns=["plan_id"], filters=filters)
     return set(found["plan_id"].to_pylist())
 

@@ -9,15 +9,13 @@ from kafka.protocol.consumer import HeartbeatRequest, JoinGroupRequest, LeaveGro
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from evenlag.kafka.broker_requests import BrokerCalls, Call, RequestLimits
-from evenlag.kafka.coordinators import find_coordinators
+from evenlag.kafka.coordinators import COORDINATOR_ERRORS, find_coordinators
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 MEMBER_ID_REQUIRED = 79
-# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: its broker was fenced meanwhile.
-COORDINATOR_MOVES = (14, 15, 16)
 
 
 class RawMember:
@@ -62,7 +60,8 @@ class RawMember:
     def _send(self, make: Callable[[], Any]) -> Any:
         def settled() -> Any:
             response = self._answer(make)
-            return None if getattr(response, "error_code", 0) in COORDINATOR_MOVES else response
+            # Its broker may have been fenced for a moment.
+            return None if getattr(response, "error_code", 0) in COORDINATOR_ERRORS else response
 
         return wait_until(settled, what="the coordinator is not available")
 
