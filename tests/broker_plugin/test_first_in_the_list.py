@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.support.consumer.following import Owners
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed: it is the extra kip848")
-pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.extended, pytest.mark.broker]
 
 
 # A heartbeat of librdkafka times out after the interval, and it does not request what the answer had again.

@@ -91,7 +91,6 @@ def test_after_a_long_run_airflow_s_timetable_goes_on_with_the_newest_slot(
 # Five minutes: Airflow's scheduler has no other clock than the machine's.
 @pytest.mark.soak
 @pytest.mark.airflow
-@pytest.mark.timeout(900)
 def test_runs_that_take_longer_than_a_minute_follow_each_other_and_skip_slots(tmp_path: Path) -> None:
     from sandbox.airflow.instance import Airflow
 

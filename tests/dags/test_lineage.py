@@ -80,7 +80,6 @@ def test_nothing_of_openlineage_is_loaded_before_it_is_asked_for(dag_bag: DagBag
 
 @pytest.mark.extended
 @pytest.mark.airflow
-@pytest.mark.timeout(900)  # half a minute, and several on a machine that has other work
 @pytest.mark.parametrize("way", ["spark connect", pytest.param("spark-submit", marks=pytest.mark.soak)])
 def test_airflow_tells_what_each_task_reads_and_writes(way: str, tmp_path: Path, policy_file: Path) -> None:
     events, programs = tmp_path / "events.jsonl", tmp_path / "bin"

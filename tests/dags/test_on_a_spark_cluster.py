@@ -35,7 +35,6 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.broker,
     pytest.mark.jvm,
-    pytest.mark.timeout(900),
 ]
 
 CLUSTER = "sandbox"

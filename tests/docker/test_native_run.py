@@ -66,7 +66,6 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.broker,
     pytest.mark.jvm,
-    pytest.mark.timeout(1800),
 ]
 
 

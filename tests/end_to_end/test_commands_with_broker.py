@@ -144,7 +144,6 @@ def test_a_broker_that_does_not_answer_is_told_in_one_line(evenlag: Evenlag) -> 
 
 
 @pytest.mark.jvm
-@pytest.mark.timeout(420)
 def test_run_plans_by_itself_and_publishes_only_for_the_named_group(
     broker: BrokerNode, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tests.support.broker_node import BrokerNode
 
 # Whole cycles: seconds each, but minutes on a machine that has other work.
-pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.jvm]
 
 CLUSTER = "sandbox"
 POLICY = """

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from sandbox.kafka.broker import Broker
     from tests.support.s3.server import S3Server
 
-pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm]
 
 BUCKET = "evenlag"
 MINE, OTHER = "mine", "other"

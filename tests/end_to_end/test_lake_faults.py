@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from sandbox.kafka.broker import Broker
 
-pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm]
 
 CLUSTER = "sandbox"
 

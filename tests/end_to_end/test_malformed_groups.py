@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sandbox.kafka.broker import Broker
 
-pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm]
 
 NUM_GOOD, NUM_BAD, NUM_WITH_MEMBERS = 270, 30, 5
 NUM_RECORDS = 10

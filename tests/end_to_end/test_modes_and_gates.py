@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sandbox.kafka.broker import Broker
     from spark_jobs.steps.snapshot_rows import SnapshotRows
 
-pytestmark = [pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.broker, pytest.mark.jvm]
 
 CLUSTER = "c"
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "gates.md"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sandbox.kafka.broker import Broker
 
-pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.extended, pytest.mark.broker, pytest.mark.jvm]
 
 CLUSTER = "watched"
 EVERY_S = 4

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Eight minutes on a busy machine: a whole Airflow, a Spark Connect server and twenty comparisons.
 pytestmark = [
-    pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm, pytest.mark.soak, pytest.mark.timeout(900),
+    pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm, pytest.mark.soak,
 ]  # fmt: skip
 
 POOL = "evenlag"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from sandbox.spark.connect_server import ConnectServer
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.extended
 
 TOKEN = "s3cret-of-the-test"
 CHECK = "spark_jobs.connect_server"

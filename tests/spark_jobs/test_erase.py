@@ -33,7 +33,7 @@ from tests.truth.oracle.delta_files import live_files
 if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
 
-pytestmark = [pytest.mark.extended, pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 RANDOM: Final = "0f221b58-70ba-46c5-ade1-ff290d24d82f"
 ALICE: Final = f"alice-{RANDOM}"

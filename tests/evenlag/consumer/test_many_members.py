@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.soak]
 
 
-@pytest.mark.timeout(600)
 def test_fifty_members_settle_a_hint_in_two_generations_and_seldom_more_than_one_for_the_late(
     broker: Broker, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from tests.support.lakes.snapshots import DAY, HEAD, NOW, frame, marker
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.jvm
 
 ADDED = (Column("note", "STRING", "new"), Column("parts", "ARRAY<STRUCT<topic: STRING, count: INT>>", "new"))
 AUDITED = {"slot": NOW, "started_at": NOW, "finished_at": NOW, "input_hash": "h"}

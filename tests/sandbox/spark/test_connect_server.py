@@ -18,7 +18,7 @@ from tests.support.processes import processes_with, wait_until_gone
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.extended, pytest.mark.jvm, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 
 def test_it_is_usable_when_it_is_ready_and_leaves_no_process(tmp_path: Path) -> None:

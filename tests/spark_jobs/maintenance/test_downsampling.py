@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from datetime import date
     from pathlib import Path
 
-pytestmark = [pytest.mark.extended, pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
 
 RAW = (OFFSETS, COMMITS, MEMBERS)

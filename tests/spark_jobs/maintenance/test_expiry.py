@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.jvm, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.jvm
 
 DAYS = (date(2025, 1, 10), date(2025, 2, 9), date(2025, 2, 10), date(2025, 3, 1))
 NOW = datetime(2025, 3, 12, 3, 30, tzinfo=UTC)

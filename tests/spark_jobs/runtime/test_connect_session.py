@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.extended
 
 TOKEN = "s3cret-of-the-test"
 CHECK = "spark_jobs.connect_server"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # A server of its own, and a second one without Delta: half a minute each.
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.soak
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

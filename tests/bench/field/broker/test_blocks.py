@@ -26,7 +26,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "evenlag": _EVENLAG,
     "evenlag-kip848": _EVENLAG,
 }
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(1_800)]
+pytestmark = pytest.mark.extended
 
 
 @dataclass(frozen=True)
