@@ -181,13 +181,14 @@ def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable
     """Return what updates the asset of plans after `decide`, by what the lake has of this slot."""
 
     def update(context: Context) -> None:
+        from evenlag.lake.filters import matching
         from evenlag.lake.reader import LakeReader
         from evenlag.lake.snapshot_ids import floor_to_ms
 
         with _in_cycle(context, cluster, "decide") as (_, moment):
             slot = floor_to_ms(moment)
             reader = LakeReader(load_policy(config).policy.lake)
-            filters = [("cluster", "=", cluster), ("day", "=", slot.date()), ("slot", "=", slot)]
+            filters = matching(cluster=cluster, day=slot.date(), slot=slot)
             count = reader.count(PLANS, filters=filters)
         update_asset(context, dag_prefix, cluster, Product.PLANS, count=count, slot=slot)
 

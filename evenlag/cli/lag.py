@@ -664,7 +664,7 @@ def _preview_text(preview: PlanPreview | None) -> str:
         return NOTHING
     if not preview.is_change:
         return "as it is"
-    return f"{number(preview.max_member_lag_after_records)} · {count_of(preview.num_moves, 'move')}"
+    return f"{number(preview.max_member_lag_after_records)} · {count_of(preview.moves, 'move')}"
 
 
 def _verdict(group: Mapping[str, Any], preview: PlanPreview) -> str:
@@ -678,7 +678,7 @@ def _verdict(group: Mapping[str, Any], preview: PlanPreview) -> str:
     bound = "at least " if group["num_unknown_partitions"] else ""
     return (
         f"A plan by {preview.assignor} would bring the lag of the most loaded member "
-        f"from {bound}{number(before)} to {bound}{number(after)} with {count_of(preview.num_moves, 'move')}."
+        f"from {bound}{number(before)} to {bound}{number(after)} with {count_of(preview.moves, 'move')}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -10,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from evenlag.cli.console import confirm, console, print_json, status_text
+from evenlag.cli.console import confirm, console, print_json, print_line, status_text
 from evenlag.cli.job_runner import JobFailedError, job_result
 from evenlag.cli.layout import Column, filled_table, numbers
-from evenlag.cli.option_types import option
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeScope, RemoteOption
+from evenlag.cli.option_types import option, path
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, LakeScope, RemoteOption
 from evenlag.context import find_cluster, find_lake, find_policy, require_policy
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import UsageError
 from evenlag.formatting import NOTHING, did_you_mean, number
+from evenlag.lake.sql_views import SqlEngine, view_statements
 from evenlag.lake.tables import TABLES
 
 if TYPE_CHECKING:
@@ -55,6 +57,37 @@ def status(*, scope: LakeScope, as_json: JsonOption = False) -> None:
     for check in faults:
         line = f"{check.table_name}: {check.check_name}: {check.observed} ({check.allowed}): {check.message}"
         out.print(line)
+
+
+@app.command("views")
+def views(
+    *,
+    engine: Annotated[SqlEngine, typer.Option("--for", metavar="ENGINE", help="duckdb, spark or trino.")],
+    into: Annotated[
+        Path | None,
+        option("--into", "FILE", "Create the views in this DuckDB database; needs the package duckdb.", path),
+    ] = None,
+    lake: LakeOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Print SQL views of the lake's tables in which every row counts; nothing is written."""
+    statements = list(view_statements(find_lake(lake, config), engine))
+    if into is None:
+        for statement in statements:
+            print_line(sys.stdout, f"{statement};")
+        return
+    if engine is not SqlEngine.DUCKDB:
+        raise UsageError("--into goes with --for duckdb; pass the printed statements to other engines")
+    try:
+        import duckdb
+    except ImportError as error:
+        raise UsageError("--into needs the Python package duckdb: pip install duckdb") from error
+    try:
+        with duckdb.connect(into) as database:
+            for statement in statements:
+                database.execute(statement)
+    except duckdb.Error as error:
+        raise UsageError(f"--into {into}: {error}") from error
 
 
 @app.command("maintain")

@@ -41,7 +41,7 @@ class PlanPreview:
 
     assignor: str
     blocker: str | None = None
-    num_moves: int = 0
+    moves: int = 0
     max_member_lag_before_records: int | None = None
     max_member_lag_after_records: int | None = None
     num_unknown_partitions: int = 0
@@ -58,7 +58,7 @@ class PlanPreview:
         is_planned = self.blocker is None
         return {
             "assignor": self.assignor,
-            "num_moves": self.num_moves if is_planned else None,
+            "moves": self.moves if is_planned else None,
             "max_member_lag_before_records": self.max_member_lag_before_records,
             "max_member_lag_after_records": self.max_member_lag_after_records,
             "blocker": self.blocker,
@@ -112,7 +112,7 @@ def _from_plan(plan: GroupPlan, assignor: str) -> PlanPreview:
     counts, lags = member_counts(group, after).tolist(), member_lags(group, after).tolist()
     return PlanPreview(
         assignor=assignor,
-        num_moves=plan.moves,
+        moves=plan.moves,
         max_member_lag_before_records=plan.before.max_member_lag_records,
         max_member_lag_after_records=plan.after.max_member_lag_records,
         num_unknown_partitions=int(plan.rows.is_unknown.sum()),

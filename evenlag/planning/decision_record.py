@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evenlag.enums import DecisionKind
+from evenlag.lake.filters import matching
 from evenlag.lake.tables import DECISIONS, GATE_RESULTS, PLANS, POLICIES
 from evenlag.lake.writer import append_once
 from evenlag.policy.loader import hash_policy
@@ -99,6 +100,6 @@ def read_policy_text(reader: LakeReader, cluster: str, policy_hash: str) -> str 
     None if the lake does not have it, or has another text under this hash.
     """
     found = reader.read(
-        POLICIES, columns=["text"], filters=[("cluster", "=", cluster), ("policy_hash", "=", policy_hash)]
+        POLICIES, columns=["text"], filters=matching(cluster=cluster, policy_hash=policy_hash)
     )["text"].to_pylist()
     return next((text for text in found if hash_policy(text) == policy_hash), None)

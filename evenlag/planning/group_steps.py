@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from evenlag.lake.filters import matching
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import MEMBERS
 from evenlag.lake.writer import append_once
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
     from evenlag.lake.tables import Table
 
@@ -76,8 +76,8 @@ def write_groups(rows: SnapshotReader, step: GroupStep) -> int:
     for group_ids in rows.group_batches(wanted):
         for found in _build(step, before, group_ids):
             # A repeat has the same batches, or the last ones of them.
-            first: Filter = ("group_id", "=", found["group_id"][0].as_py())
-            append_once(reader.paths.root, table, found, [*rows.filters, first])
+            first = matching(group_id=found["group_id"][0].as_py())
+            append_once(reader.paths.root, table, found, [*rows.filters, *first])
             num_groups += found.num_rows
     return num_groups
 
@@ -103,11 +103,7 @@ def newest_head(
 ) -> dict[str, Any] | None:
     """Return the head of the newest snapshot before a moment that has rows of a table of groups."""
     at = "end_read_at" if "end_read_at" in table.column_names else "read_at"
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", (before - oldest).date()),
-        (at, "<", before),
-    ]
+    filters = [*matching(cluster=cluster, since=(before - oldest).date()), (at, "<", before)]
     found: list[dict[str, Any]] = (
         reader.read_newest(table, at, columns=(*_HEAD, at), filters=filters).slice(0, 1).to_pylist()
     )

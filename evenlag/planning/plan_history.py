@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from assignor_core.objective import Load
 from evenlag.enums import PlanEvent
 from evenlag.lag.arrays import Floats
+from evenlag.lake.filters import matching
 from evenlag.lake.tables import DECISIONS, FORECASTS, PLAN_EVALUATIONS, PLAN_EVENTS, SNAPSHOTS
 from evenlag.planning.expectations import expected_of
 from evenlag.planning.group_work import NO_FACTS, GroupFacts
@@ -144,7 +145,11 @@ def _read_expected(reader: LakeReader, cluster: str, slot: datetime) -> dict[str
 
 
 def _of_slot(cluster: str, slot: datetime) -> list[Filter]:
-    return [("cluster", "=", cluster), ("day", "=", slot.astimezone(UTC).date()), ("slot", "=", slot)]
+    return matching(cluster=cluster, day=slot.astimezone(UTC).date(), slot=slot)
+
+
+def _since(cluster: str, moment: datetime) -> list[Filter]:
+    return matching(cluster=cluster, since=moment.astimezone(UTC).date())
 
 
 def _read_facts(reader: LakeReader, policy: Policy, cluster: str, slot: datetime) -> dict[str, GroupFacts]:
@@ -153,13 +158,11 @@ def _read_facts(reader: LakeReader, policy: Policy, cluster: str, slot: datetime
 
     if not any(rule.load is Load.TIME for rule in policy.groups):
         return {}
-    of_cluster: Filter = ("cluster", "=", cluster)
-    since = slot - _FOLLOWED_WITHIN
-    days: Filter = ("day", ">=", since.astimezone(UTC).date())
-    slots = reader.read(SNAPSHOTS, columns=["slot"], filters=[of_cluster, days, ("slot", "<", slot)])
+    recent = _since(cluster, slot - _FOLLOWED_WITHIN)
+    slots = reader.read(SNAPSHOTS, columns=["slot"], filters=[*recent, ("slot", "<", slot)])
     before = max(slots["slot"].to_pylist(), default=None)
     interval_s = None if before is None else (slot - before).total_seconds()
-    events: list[Filter] = [of_cluster, days, ("at", "<", slot), ("event", "=", PlanEvent.PUBLISHED)]
+    events = [*recent, ("at", "<", slot), *matching(event=PlanEvent.PUBLISHED)]
     costs = reader.read(PLAN_EVENTS, columns=COST_COLUMNS, filters=events).to_pylist()
     errors = reader.read(
         FORECASTS,
@@ -199,12 +202,7 @@ def _read_breaches(reader: LakeReader, policy: Policy, cluster: str, slot: datet
     gap_s = policy.clusters[cluster].history_window_s
     # The longest time that the needed number of breaches can span, with every gap at its limit.
     since = slot - timedelta(seconds=needed * gap_s)
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", since.astimezone(UTC).date()),
-        ("slot", ">=", since),
-        ("slot", "<", slot),
-    ]
+    filters = [*_since(cluster, since), ("slot", ">=", since), ("slot", "<", slot)]
     decisions = reader.read(DECISIONS, columns=BREACH_COLUMNS, filters=filters)
     return count_breaches(decisions, before=slot, max_gap_s=gap_s)
 
@@ -216,12 +214,7 @@ def _read_backing_off(reader: LakeReader, policy: Policy, cluster: str, slot: da
     if not longest:
         return {}
     since = slot - longest
-    filters: list[Filter] = [
-        ("cluster", "=", cluster),
-        ("day", ">=", since.astimezone(UTC).date()),
-        ("slot", ">=", since),
-        ("slot", "<=", slot),
-    ]
+    filters = [*_since(cluster, since), ("slot", ">=", since), ("slot", "<=", slot)]
     evaluations = reader.read(PLAN_EVALUATIONS, columns=EVALUATION_COLUMNS, filters=filters).to_pylist()
     texts = {text: complete_settings_text(text) for text in {row["settings"] for row in evaluations}}
     evaluations = [row | {"settings": texts[row["settings"]]} for row in evaluations]

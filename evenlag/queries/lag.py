@@ -16,6 +16,7 @@ from evenlag.enums import LagBound
 from evenlag.errors import LakeError
 from evenlag.formatting import count_of
 from evenlag.lag.group_lag import GroupLag, counted_rows, is_inexact, measure_lag
+from evenlag.lake.filters import matching, of_group
 from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import LAG, MEMBERS, SPEEDS
 
@@ -226,7 +227,7 @@ def read_group_members(
     reader: LakeReader, cluster: str, snapshot_id: str, group_id: str
 ) -> list[dict[str, Any]]:
     """Read the members of a group; none if the snapshot is not, or no longer, in the lake."""
-    wanted: list[Filter] = [*_of_snapshot(cluster, snapshot_id), ("group_id", "=", group_id)]
+    wanted = [*_of_snapshot(cluster, snapshot_id), *of_group(group_id)]
     rows: list[dict[str, Any]] = reader.read(MEMBERS, columns=CLIENT_COLUMNS, filters=wanted).to_pylist()
     return rows
 
@@ -235,9 +236,7 @@ def read_speeds(
     reader: LakeReader, cluster: str, snapshot_id: str, group_id: str | None = None
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """Read the members with a known speed, by group id and member id: rows of ``members`` in ``speeds``."""
-    wanted = _of_snapshot(cluster, snapshot_id)
-    if group_id is not None:
-        wanted.append(("group_id", "=", group_id))
+    wanted = [*_of_snapshot(cluster, snapshot_id), *of_group(group_id)]
     rows = reader.read(SPEEDS, columns=["group_id", "members"], filters=wanted).to_pylist()
     return {
         row["group_id"]: {
@@ -250,7 +249,7 @@ def read_speeds(
 
 
 def _of_snapshot(cluster: str, snapshot_id: str) -> list[Filter]:
-    return [("cluster", "=", cluster), ("day", "=", slot_day(snapshot_id)), ("snapshot_id", "=", snapshot_id)]
+    return matching(cluster=cluster, day=slot_day(snapshot_id), snapshot_id=snapshot_id)
 
 
 def drain_times(lag: pa.Table, key: str) -> dict[str, float | None]:

@@ -62,13 +62,13 @@ def test_a_plan_moves_the_lag_of_the_most_loaded_member() -> None:
     # 60, 30 and 10 are with m-a. Counts 3, 1 and 0 become 2, 1 and 1: one move takes 60 away at best.
     assert found.max_member_lag_before_records == 100
     assert found.max_member_lag_after_records == 60
-    assert found.num_moves == len(found.owners or {}) == 1
+    assert found.moves == len(found.owners or {}) == 1
     assert sorted((found.members or {}).values()) == [(1, 0), (1, 60), (2, 40)]
 
 
 def test_the_settings_limit_the_plan() -> None:
     held = plan(GroupSettings(reset_policy="earliest", max_moves=0))["g"]
-    assert (held.is_change, held.num_moves, held.max_member_lag_after_records) == (False, 0, 100)
+    assert (held.is_change, held.moves, held.max_member_lag_after_records) == (False, 0, 100)
     other = plan(GroupSettings(reset_policy="earliest", assignor="constrained-cooperative-sticky"))["g"]
     assert other.assignor == "constrained-cooperative-sticky"
 
@@ -77,7 +77,7 @@ def test_a_group_that_cannot_be_planned_says_why() -> None:
     found = plan()
     assert str(found["gone"].blocker).startswith("the group has no members")
     assert found["unread"].blocker == "the group could not be read: NotCoordinatorError"
-    assert found["unread"].as_dict()["num_moves"] is None
+    assert found["unread"].as_dict()["moves"] is None
     assert not found["idle"].is_change
 
 

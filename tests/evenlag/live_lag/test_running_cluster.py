@@ -154,7 +154,7 @@ def test_groups_are_listed_by_lag_with_what_a_plan_would_bring(evenlag: Evenlag,
     # 600 and 200 are with one member. Partition 2 stays where it is, so 0 or 1 changes places with 3.
     assert live["plan"] == {
         "assignor": "lag-aware-sticky",
-        "num_moves": 2,
+        "moves": 2,
         "max_member_lag_before_records": 800,
         "max_member_lag_after_records": 600,
         "blocker": None,
@@ -240,7 +240,7 @@ def test_a_policy_file_names_the_cluster_and_the_settings_of_its_groups(
     )
     answer = json.loads(evenlag("lag", groups.live, "--live", "--config", policy, "--json").stdout)
     assert (answer["cluster"], answer["num_unknown_partitions"]) == ("shop", 0)
-    assert answer["plan"]["num_moves"] == 0
+    assert answer["plan"]["moves"] == 0
     assert {row["client_id"] for row in answer["members"]} == {None}
 
 
