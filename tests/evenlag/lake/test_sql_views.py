@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +15,12 @@ import duckdb
 import pytest
 import sqlglot
 
+import evenlag
+from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.sql_views import SqlEngine, view_statements
-from evenlag.lake.tables import LAG, PLAN_ASSIGNMENTS, PLANS, SNAPSHOT_TABLES, SNAPSHOTS, TABLES
+from evenlag.lake.tables import ADVICE, PLAN_ASSIGNMENTS, PLANS, SNAPSHOT_TABLES, SNAPSHOTS, SPEEDS, TABLES
+from evenlag.lake.writer import append_once
 from tests.support.pages.markdown import ROOT
 from tests.truth.recorded_lakes import extract
 
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from evenlag.lake.tables import Table
     from tests.support.fixtures.command import Evenlag
 
 PAGE = ROOT / "docs" / "how-to" / "query-with-sql.md"
@@ -78,63 +84,125 @@ def test_the_views_have_the_rows_that_count(root: Path, database: duckdb.DuckDBP
 
 
 def _sorted(rows: list[dict[str, Any]]) -> list[str]:
-    return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
+    # DuckDB adds whole numbers up to 128 bits, which are decimals in Arrow.
+    plain = [
+        {name: float(value) if isinstance(value, int | Decimal) else value for name, value in row.items()}
+        for row in rows
+    ]
+    return sorted(json.dumps(row, default=str, sort_keys=True) for row in plain)
 
 
 @pytest.mark.extended
 @pytest.mark.jvm
 def test_spark_answers_as_duckdb(
-    spark: SparkSession, root: Path, database: duckdb.DuckDBPyConnection
+    spark: SparkSession,
+    questions: tuple[evenlag.Lake, list[str]],
+    database: duckdb.DuckDBPyConnection,
 ) -> None:
-    reader = LakeReader(str(root))
-    for statement in view_statements(reader, SqlEngine.DUCKDB):
+    lake, queries = questions
+    for statement in view_statements(lake.reader, SqlEngine.DUCKDB):
         database.execute(statement)
     try:
-        for statement in view_statements(reader, SqlEngine.SPARK):
+        for statement in view_statements(lake.reader, SqlEngine.SPARK):
             spark.sql(statement)
-        for table in filter(reader.exists, TABLES.values()):
-            query = f"SELECT count(*) FROM evenlag.{table.name}"  # noqa: S608 - our names
-            assert [tuple(spark.sql(query).collect()[0])] == database.execute(query).fetchall(), table.name
+        for query in queries:
+            [translated] = sqlglot.transpile(query, read="duckdb", write="spark")
+            answer = database.execute(query).to_arrow_table().to_pylist()
+            assert _sorted(spark.sql(translated).toArrow().to_pylist()) == _sorted(answer), query
     finally:
         spark.sql("DROP SCHEMA IF EXISTS evenlag CASCADE")
 
 
-def test_the_query_of_the_page_counts_the_lag_of_finished_snapshots(
-    root: Path, database: duckdb.DuckDBPyConnection
+@pytest.fixture
+def questions(tmp_path: Path) -> tuple[evenlag.Lake, list[str]]:
+    """A lake with rows for all queries of the page, and these queries for its cluster and day."""
+    root = extract("hints", tmp_path / "whole").root
+    cluster, day = "north", date(2026, 11, 23)
+    head: dict[str, Any] = {"cluster": cluster, "day": day, "slot": datetime(2026, 11, 23, 3, tzinfo=UTC)}
+    for snapshot_id, is_met in (("20261123T030000000Z-b", False), ("20261123T020000000Z-a", None)):
+        of_group = head | {"snapshot_id": snapshot_id, "end_read_at": head["slot"]}
+        member = dict.fromkeys(_fields(SPEEDS, "members")) | {
+            "client_id": "billing-1", "speed_records_per_s": 120.0, "is_bound": True, "confidence": 0.5,
+        }  # fmt: skip
+        speeds = of_group | {"group_id": "billing", "members": [member]}
+        append_once(str(root), SPEEDS, [speeds], [("snapshot_id", "=", snapshot_id)])
+        advice = [
+            of_group | {"group_id": group, "target_wait_s": 30, "wait_ms": 45_500, "is_target_met": known}
+            for group, known in (("billing", is_met), ("bare", True), ("deaf", None))
+        ]
+        append_once(str(root), ADVICE, advice, [("snapshot_id", "=", snapshot_id)])
+    queries = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    of_lake = {"'orders'": f"'{cluster}'", "'billing'": "'review'", "'invoices'": "'returns'"}
+    of_lake["12:00:00"] = "02:33:20.9"
+    for ours, theirs in of_lake.items():
+        queries = [query.replace(ours, theirs) for query in queries]
+    return evenlag.open(str(root), cluster=cluster), queries
+
+
+def _fields(table: Table, column: str) -> list[str]:
+    field = arrow_schema(table).field(column)
+    return [each.name for each in field.type.value_type]
+
+
+def test_the_queries_of_the_page_answer_as_the_product(
+    questions: tuple[evenlag.Lake, list[str]], database: duckdb.DuckDBPyConnection
 ) -> None:
-    reader = LakeReader(str(root))
-    for statement in view_statements(reader, SqlEngine.DUCKDB):
+    lake, queries = questions
+    for statement in view_statements(lake.reader, SqlEngine.DUCKDB):
         database.execute(statement)
-    finished = reader.read(SNAPSHOTS).to_pylist()
-    cluster, day = finished[0]["cluster"], finished[0]["day"]
-    lags: dict[tuple[Any, str], list[int | None]] = defaultdict(list)
-    for row in reader.read(LAG).to_pylist():
-        is_counted = row["snapshot_id"] in {each["snapshot_id"] for each in finished}
-        if (
-            is_counted
-            and (row["cluster"], row["day"]) == (cluster, day)
-            and row["status"] != "NOT_SUBSCRIBED"
-        ):
-            lags[row["slot"], row["group_id"]].append(row["lag_records"])
-    [query] = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    query = query.replace("'orders'", f"'{cluster}'").replace("2026-11-23", str(day))
-    rows = database.execute(query).to_arrow_table().to_pylist()
-    assert [(row["slot"], row["group_id"]) for row in rows] == sorted(lags)
-    for row in rows:
-        values = lags[row["slot"], row["group_id"]]
-        known = [value for value in values if value is not None]
-        assert (row["lag"], row["num_unknown"]) == (sum(known) if known else None, len(values) - len(known))
+    owners, lags, plans, speeds, late = (database.execute(query).fetchall() for query in queries)
+    _check(lake, owners, lags, plans)
+    assert speeds == [("billing", "billing-1", 120.0, True, 0.5)]
+    assert [(group, target_s, float(wait_s)) for group, target_s, wait_s, _ in late] == [
+        ("billing", 30, 45.5)
+    ]
 
 
-@pytest.mark.parametrize("engine", SqlEngine)
-def test_every_statement_is_one_of_its_engine(root: Path, engine: SqlEngine) -> None:
-    statements = list(view_statements(LakeReader(str(root)), engine))
-    for statement in statements:
-        (parsed,) = sqlglot.parse(statement, read=engine.value, error_level=sqlglot.ErrorLevel.RAISE)
-        assert parsed is not None
-        assert parsed.key == ("command" if statement.startswith("CALL ") else "create")
-    named = [statement for statement in statements if "/lag" in statement]
-    assert len(named) == 1
+def _check(lake: evenlag.Lake, owners: list[Any], lags: list[Any], plans: list[Any]) -> None:
+    at = datetime(2026, 11, 23, 2, 33, 20, 900_000, tzinfo=UTC)
+    intervals = lake.ownership(group="review", since=at, until=at).to_pylist()
+    expected = [
+        (row["state"], row["member_id"], row["client_id"], row["client_host"])
+        for row in intervals
+        if row["partition"] == 3 and row["first_seen_at"] <= at <= row["last_seen_at"]
+    ]
+    assert owners == expected
+    assert len(owners) == 1
+    by_slot: dict[tuple[str, datetime], list[int | None]] = defaultdict(list)
+    since = datetime(2026, 11, 23, tzinfo=UTC)
+    for row in lake.lag(since=since, until=since + timedelta(days=1)).to_pylist():
+        if row["status"] != "NOT_SUBSCRIBED":
+            by_slot[row["group_id"], row["slot"]].append(row["lag_records"])
+    by_hour: dict[tuple[datetime, str], list[list[int | None]]] = defaultdict(list)
+    for (group, slot), values in by_slot.items():
+        by_hour[slot.replace(minute=0, second=0, microsecond=0), group].append(values)
+    assert [(hour, group, most, unknown) for group, hour, most, unknown in lags] == [
+        (
+            hour,
+            group,
+            max((sum(known) for known in map(_known, of_hour) if known), default=None),
+            sum(values.count(None) for values in of_hour),
+        )
+        for (hour, group), of_hour in sorted(by_hour.items())
+    ]
+    outcomes = {row["plan_id"]: row for row in lake.outcomes().to_pylist()}
+    assert sorted(plans) == sorted(
+        (
+            row["slot"],
+            row["group_id"],
+            row["moves"],
+            *(
+                outcomes.get(row["plan_id"], {}).get(name)
+                for name in ("outcome", "max_member_lag_before_records", "max_member_lag_actual_records")
+            ),
+        )
+        for row in lake.plans().to_pylist()
+    )
+    assert any(row[3] == "APPLIED" for row in plans)
+
+
+def _known(values: list[int | None]) -> list[int]:
+    return [value for value in values if value is not None]
 
 
 def test_they_are_created_in_a_database(
