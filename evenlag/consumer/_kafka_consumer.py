@@ -179,11 +179,16 @@ def fetch_partition_count(consumer: Any, topic: str, *, timeout_ms: int) -> int:
     """
     cluster, manager = consumer._cluster, consumer._manager  # noqa: SLF001
     cluster.set_topics([topic])
-    try:
-        manager.run(manager.wait_for, cluster.request_update(), timeout_ms)
-    except UnknownTopicOrPartitionError:
-        return 0
-    return known_topic(consumer, topic)[1]
+    count = 0
+    for _ in range(2):
+        try:
+            manager.run(manager.wait_for, cluster.request_update(), timeout_ms)
+        except UnknownTopicOrPartitionError:
+            break
+        # A request that was on its way has not asked for this topic.
+        if count := known_topic(consumer, topic)[1]:
+            break
+    return count
 
 
 def partition_counts(cluster: Any, topics: Iterable[str]) -> dict[str, int]:

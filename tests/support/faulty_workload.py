@@ -45,13 +45,14 @@ class FaultyWorkload(Workload):
         read = {path: read_journal(path)[1] for path in self.journals}
         committing: set[str] = set()
 
-        def all_commit() -> bool:
+        def left() -> dict[str, set[int]]:
             for path in self.journals:
                 events, read[path] = read_journal(path, read.get(path, 0))
                 committing.update(event["name"] for event in events if event["event"] == "committed")
-            return committing.issuperset(name for name, held in self.owners().items() if held)
+            return {name: held for name, held in self.owners().items() if held and name not in committing}
 
-        wait_until(all_commit, what="not all owners commit", progress=lambda: sorted(committing))
+        what = "these owners do not commit"
+        wait_until(lambda: not left(), what=lambda: f"{what}: {left()}", progress=lambda: sorted(committing))
 
     def note(self, event: str, **fields: Any) -> None:
         """Write an event of the caller to the workload's journal."""

@@ -242,6 +242,7 @@ class Runner:
         self.error: BaseException | None = None
         self.events: list[Any] = []
         self.looked_at_s = 0.0
+        self._applied_in = -1
         self._stop = threading.Event()
         settings: dict[str, Any] = {
             "group_id": cluster.group_id,
@@ -285,6 +286,8 @@ class Runner:
             while not self._stop.is_set():
                 for batch in self.consumer.poll(timeout_ms=self.poll_ms).values():
                     self.records += [(r.topic, r.partition, r.offset) for r in batch]
+                group = self.consumer.group_metadata()
+                self._applied_in = group.generation_id if group.state is MemberState.STABLE else -1
         except BaseException as error:  # noqa: BLE001  # shown by the test
             self.error = error
 
@@ -295,6 +298,14 @@ class Runner:
     @property
     def generation(self) -> int:
         return int(self.consumer.group_metadata().generation_id)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether its thread has not yet applied the assignment of its generation.
+
+        kafka-python is STABLE a moment before that.
+        """
+        return self._thread.is_alive() and self._applied_in != self.generation
 
     @property
     def key(self) -> str:
@@ -336,4 +347,5 @@ def is_settled(runners: Sequence[Runner], num_partitions: int) -> bool:
     # A rebalance between the two looks shows as a second generation.
     together = len(before | {group.generation_id for group in groups}) == 1
     stable = all(group.state is MemberState.STABLE for group in groups)
+    stable = stable and not any(runner.is_behind for runner in runners)
     return together and stable and len(held) == len(set(held)) == num_partitions

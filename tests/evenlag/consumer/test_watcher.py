@@ -8,11 +8,14 @@ import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
+from kafka import KafkaConsumer
+from kafka.future import Future
 from kafka.record.default_records import DefaultRecordBatch
 
 from assignor_core.hint import STOP_KEY, hint_key
 from assignor_core.loads import LoadsPayload, encode_loads, loads_key
 from evenlag.consumer import HintCache, HintWatcher, Reason
+from evenlag.consumer._kafka_consumer import fetch_partition_count
 from tests.support.flood import flood
 from tests.support.hints import HOUR_MS, Cluster, now_ms
 from tests.support.waiting import wait_until
@@ -161,6 +164,25 @@ class ReaderThreads:
         wait_until(lambda: self.count() == count, what=lambda: f"{self.count()} threads")
 
 
+def test_the_answer_to_an_earlier_metadata_request_hides_no_topic(
+    broker: Broker, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kafka-python answers by a request for other topics if one is on its way: here a finished one."""
+    hints, orders, earlier = unique("hints"), unique("orders"), Future()
+    earlier.success(None)
+    with Cluster(broker, group_id=unique("group"), topics={orders: 2}, hint_topic=hints):
+        consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers)
+        try:
+            metadata = consumer._cluster
+            ask, answers = metadata.request_update, [earlier]
+            monkeypatch.setattr(metadata, "request_update", lambda: answers.pop() if answers else ask())
+            assert fetch_partition_count(consumer, orders, timeout_ms=60_000) == 2
+            answers.append(earlier)
+            assert fetch_partition_count(consumer, unique("missing"), timeout_ms=60_000) == 0
+        finally:
+            consumer.close()
+
+
 def test_watchers_share_one_thread_and_one_reading_and_a_fault_stays_with_its_group(
     broker: Broker, unique: Callable[[str], str]
 ) -> None:
@@ -193,6 +215,7 @@ def test_watchers_share_one_thread_and_one_reading_and_a_fault_stays_with_its_gr
             for watcher in watchers[9:]:
                 watcher.start()
             wait_until(lambda: sequences() == [*range(1, 13), 4])
+            threads.wait_for(1)
             publish()
             wait_until(lambda: sequences() == [*range(13, 25), 16])
             threads.wait_for(1)
