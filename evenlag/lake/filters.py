@@ -31,3 +31,15 @@ def matching(*, since: date | None = None, until: date | None = None, **values: 
 def of_group(group_id: str | None) -> list[Filter]:
     """Return the filter of a group's rows; None: of all groups."""
     return [] if group_id is None else matching(group_id=group_id)
+
+
+def sql_literal(text: str) -> str:
+    """Return a string literal of DataFusion, DuckDB or Trino: no escape but the doubled quote.
+
+    Examples
+    --------
+    >>> sql_literal("it's")
+    "'it''s'"
+    """
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"

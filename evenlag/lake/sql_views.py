@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from evenlag.lake.filters import sql_literal
 from evenlag.lake.tables import PLAN_ASSIGNMENTS, PLANS, SNAPSHOT_TABLES, SNAPSHOTS, TABLES
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def view_statements(reader: LakeReader, engine: SqlEngine) -> Iterator[str]:
         schema = f"delta.{SCHEMA}"
         yield f"CREATE SCHEMA IF NOT EXISTS delta.{registered}"
         for table in tables:
-            place = f"'{registered}', '{table.name}', {_text(_uri(reader, table))}"
+            place = f"'{registered}', '{table.name}', {sql_literal(_uri(reader, table))}"
             yield f"CALL delta.system.register_table({place})"
     yield f"CREATE SCHEMA IF NOT EXISTS {schema}"
     for table in tables:
@@ -59,15 +60,10 @@ def _source(reader: LakeReader, table: Table, engine: SqlEngine) -> str:
     if engine is SqlEngine.SPARK:
         path = reader.paths.table(table).replace("`", "``")
         return f"delta.`{path}`"
-    return f"delta_scan({_text(_uri(reader, table))})"
+    return f"delta_scan({sql_literal(_uri(reader, table))})"
 
 
 def _uri(reader: LakeReader, table: Table) -> str:
     """Return the URI of a table, quoted, and with the scheme of S3 that others than Hadoop know."""
     path = reader.paths.table(table)
     return Path(path).as_uri() if reader.paths.is_local else path.replace("s3a://", "s3://", 1)
-
-
-def _text(value: str) -> str:
-    quoted = value.replace("'", "''")
-    return f"'{quoted}'"

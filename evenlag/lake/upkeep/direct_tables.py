@@ -15,7 +15,7 @@ import pyarrow as pa
 from evenlag.errors import LakeError
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
 from evenlag.lake.delta_log import open_table
-from evenlag.lake.filters import Filter
+from evenlag.lake.filters import Filter, sql_literal
 from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import Table
@@ -160,18 +160,6 @@ def replace_rows(
 
 def _part(table: Table, cluster: str, start: date) -> str:
     return f"cluster = {sql_literal(cluster)} AND {table.partition_by[1]} = {_date(start)}"
-
-
-def sql_literal(text: str) -> str:
-    """Return a string literal in DataFusion's SQL, which has no escape but the doubled quote.
-
-    Examples
-    --------
-    >>> sql_literal("it's")
-    "'it''s'"
-    """
-    doubled = text.replace("'", "''")
-    return f"'{doubled}'"
 
 
 def _date(day: date) -> str:

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from evenlag.errors import LakeError
 from evenlag.lake.delta_log import open_table, read_actions
+from evenlag.lake.filters import sql_literal
 from evenlag.lake.location import LakePaths
 from evenlag.lake.tables import Table
-from evenlag.lake.upkeep.direct_tables import replace_rows, sql_literal, trim_log
+from evenlag.lake.upkeep.direct_tables import replace_rows, trim_log
 from evenlag.logging_setup import named_logger
 
 _LOG = named_logger(__name__)

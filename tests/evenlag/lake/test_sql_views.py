@@ -92,6 +92,16 @@ def _sorted(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in plain)
 
 
+@pytest.mark.parametrize("engine", SqlEngine)
+def test_every_statement_is_one_of_its_engine(root: Path, engine: SqlEngine) -> None:
+    statements = list(view_statements(LakeReader(str(root)), engine))
+    for statement in statements:
+        (parsed,) = sqlglot.parse(statement, read=engine.value, error_level=sqlglot.ErrorLevel.RAISE)
+        assert parsed is not None
+        assert parsed.key == ("command" if statement.startswith("CALL ") else "create")
+    assert len([statement for statement in statements if "/lag" in statement]) == 1
+
+
 @pytest.mark.extended
 @pytest.mark.jvm
 def test_spark_answers_as_duckdb(
@@ -185,6 +195,7 @@ def _check(lake: evenlag.Lake, owners: list[Any], lags: list[Any], plans: list[A
         )
         for (hour, group), of_hour in sorted(by_hour.items())
     ]
+    assert {unknown > 0 for *_, unknown in lags} == {False, True}
     outcomes = {row["plan_id"]: row for row in lake.outcomes().to_pylist()}
     assert sorted(plans) == sorted(
         (
