@@ -163,11 +163,16 @@ class Views:
     def follow_beside_frozen(self, node_id: int, wanted: Owners) -> None:
         """Publish a hint and have it followed while a node is frozen.
 
-        Not the one that coordinates: librdkafka ends static members whose heartbeat is lost on the way.
+        Nobody needs it by then, as coordinator or leader: a request on its way waits for a minute, librdkafka
+        ends static members whose heartbeat is lost, and a leader that is back lacks the latest records.
         """
+        other = next(each for each in self.nodes.nodes if each != node_id)
         if self.nodes.coordinator(self.group_id) == node_id:
-            other = next(each for each in self.nodes.nodes if each != node_id)
             move_coordinator(self.nodes, self.group_id, other)
+        for partition in range(self.workload.num_partitions):
+            if self.nodes.leader(self.workload.topic, partition) == node_id:
+                self.nodes.move_leader(self.workload.topic, partition, other)
+        self.workload.wait_until_committing()
         payload = self.payload(wanted)
 
         def is_free() -> bool | None:

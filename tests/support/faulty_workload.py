@@ -38,21 +38,24 @@ class FaultyWorkload(Workload):
             time.sleep(0.1)
 
     def wait_until_committing(self) -> None:
-        """Wait until each owner has committed from now on: what it gives up before is processed twice.
+        """Wait until each owner has committed all its partitions from now on.
 
-        Needs traffic on all partitions.
+        What it gives up before is processed twice. Needs traffic on all partitions.
         """
         read = {path: read_journal(path)[1] for path in self.journals}
-        committing: set[str] = set()
+        committed: set[tuple[str, int]] = set()
 
-        def left() -> dict[str, set[int]]:
+        def left() -> list[tuple[str, int]]:
             for path in self.journals:
                 events, read[path] = read_journal(path, read.get(path, 0))
-                committing.update(event["name"] for event in events if event["event"] == "committed")
-            return {name: held for name, held in self.owners().items() if held and name not in committing}
+                for event in events:
+                    if event["event"] == "committed":
+                        committed.update((event["name"], partition) for _, partition, _ in event["offsets"])
+            owned = {(name, number) for name, held in self.owners().items() for number in held}
+            return sorted(owned - committed)
 
-        what = "these owners do not commit"
-        wait_until(lambda: not left(), what=lambda: f"{what}: {left()}", progress=lambda: sorted(committing))
+        what = "these partitions are not committed"
+        wait_until(lambda: not left(), what=lambda: f"{what}: {left()}", progress=lambda: len(committed))
 
     def note(self, event: str, **fields: Any) -> None:
         """Write an event of the caller to the workload's journal."""
