@@ -3,7 +3,7 @@
 A job's session has an id that its repeat has too. The repeat interrupts what is left of the earlier attempt,
 waits until it has ended, and starts an empty session under the same id: an earlier attempt that still runs
 cannot continue, because the server refuses its requests (``INVALID_HANDLE.SESSION_CHANGED``). Two that start
-together would share the session, so each claims it by a view that only one can create; the other starts over.
+together would share the session, so each claims it by a view that only one can create; the other ends.
 """
 
 from __future__ import annotations
@@ -103,18 +103,16 @@ def connect(
             spark = (
                 server.open_session(str(uuid.uuid4())) if job_identity is None else server.claim(job_identity)
             )
-            is_over, is_taken_over = threading.Event(), False
+            is_over, is_released = threading.Event(), job_identity is None
             try:
                 _prepare(spark, server.address, is_large=is_large)
                 threading.Thread(target=_keep_alive, args=(spark, is_over), daemon=True).start()
                 yield spark
-            except BaseException as error:
-                # The session is that of a repeat by now, or soon: to release it would end the repeat.
-                is_taken_over = any(name in _texts(error) for name in (*_LOST_SESSION, _CANCELED))
-                raise
+                # After an error it may be that of a repeat by now: the next repeat or the server releases it.
+                is_released = True
             finally:
                 is_over.set()
-                if not is_taken_over:
+                if is_released:
                     server.release_session()
                 spark.stop()
     finally:
@@ -158,19 +156,20 @@ class _Server:
             raise SparkUnreachableError(f"the Spark Connect server {self.address} does not answer") from error
 
     def claim(self, job_identity: str) -> SparkSession:
-        """Open the session of a job for this process alone; of two at once the later one has it."""
+        """Open the session of a job for this process alone; of two at once the first has it."""
         from pyspark.errors import AnalysisException
 
-        while True:
-            spark = self.open_session(self.take_over(job_identity))
-            try:
-                spark.sql(_CLAIM)
-            except AnalysisException as error:
-                spark.stop()
-                if error.getCondition() != _CLAIMED:
-                    raise
-            else:
-                return spark
+        spark = self.open_session(self.take_over(job_identity))
+        try:
+            spark.sql(_CLAIM)
+        except AnalysisException as error:
+            spark.stop()
+            if error.getCondition() != _CLAIMED:
+                raise
+            raise SparkUnreachableError(
+                f"another attempt of this job has started at the same time on {self.address}: it runs"
+            ) from error
+        return spark
 
     def take_over(self, job_identity: str) -> str:
         """Return the session id of a job, after the end of what an earlier attempt left running."""

@@ -280,7 +280,7 @@ def test_of_two_jobs_that_start_together_one_runs(connect_server: ConnectServer,
     gate.touch()
     (_, _, won), (_, _, lost) = ended = sorted(map(finish, both), key=lambda end: end[0] != 0)
     assert [status != 0 for status, *_ in ended] == [False, True], (won, lost)
-    assert "a repeat of this job runs" in lost
+    assert "another attempt of this job has started at the same time" in lost
     assert num_rows(lake) == 2
 
 
