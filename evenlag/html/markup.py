@@ -61,7 +61,7 @@ def _cells(row: Sequence[object], classes: Sequence[str]) -> str:
 
 def numbers(pairs: Iterable[tuple[str, str]]) -> Html:
     """Build a list of large numbers with labels."""
-    items = "".join(f"<li><b>{page_text(value)}</b>{page_text(what)}</li>" for value, what in pairs)
+    items = "".join(f"<li><b>{text(value)}</b>{text(what)}</li>" for value, what in pairs)
     return Html(f'<ul class="numbers">{items}</ul>')
 
 

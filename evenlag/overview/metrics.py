@@ -208,7 +208,7 @@ _GROUP_METRICS: Final[tuple[Metric[GroupRow], ...]] = (
     Metric(
         "evenlag_group_needs_attention",
         "1 if the overview marks the group to look at, 0 if not.",
-        lambda row: int(row.needs_attention),
+        lambda row: int(bool(row.asking_signs)),
     ),
 )
 _NEEDED: Final[tuple[Metric[GroupRow], ...]] = (

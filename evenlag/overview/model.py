@@ -30,10 +30,6 @@ class Sign(StrEnum):
     NO_MEMBERS = "no-members"
 
 
-# Signs that ask a person to look; the others describe.
-ATTENTION: Final = frozenset(Sign) - {Sign.GROWING, Sign.REBALANCING, Sign.NO_MEMBERS}
-
-
 @dataclass(frozen=True, slots=True)
 class LastPlan:
     """The newest plan of a group, its last event, and the lag of the most loaded member before and by it.
@@ -161,9 +157,10 @@ class GroupRow:
         return tuple(sign for sign in Sign if marked[sign])
 
     @property
-    def needs_attention(self) -> bool:
-        """Whether one of the signs asks a person to look."""
-        return not ATTENTION.isdisjoint(self.signs)
+    def asking_signs(self) -> frozenset[Sign]:
+        """Signs that ask a person to look; the others describe. So does a group that nobody reads."""
+        describing = {Sign.GROWING, Sign.REBALANCING} | (set() if self.lag_records else {Sign.NO_MEMBERS})
+        return frozenset(self.signs) - describing
 
 
 # Elsewhere a failed gate keeps nothing back.

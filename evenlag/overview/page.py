@@ -23,7 +23,7 @@ from evenlag.formatting import (
     percent,
 )
 from evenlag.html.markup import Html, badge, numbers, page, text, when
-from evenlag.overview.model import ATTENTION, ClusterState, GroupRow, LastHint, LastPlan, Overview, Sign
+from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan, Overview, Sign
 from evenlag.queries.advice import needed_text, target_text
 from evenlag.safe_text import printable_lines
 
@@ -80,7 +80,7 @@ SORTS: Final[Mapping[str, Callable[[GroupRow], Any]]] = {
     "drain": lambda row: None if row.drain_time_ms is None else min(row.drain_time_ms, _NEVER_MS),
     "mode": lambda row: _MODES.index(Mode(row.mode)) if row.mode in _MODES else None,
     "plan": lambda row: row.plan.slot.timestamp() if row.plan else None,
-    "signs": lambda row: len(row.signs) + 100 * row.needs_attention,
+    "signs": lambda row: len(row.signs) + 100 * bool(row.asking_signs),
 }
 DEFAULT_SORT: Final = "lag"
 _ASCENDING: Final = frozenset({"group"})
@@ -148,7 +148,7 @@ def states_of(row: GroupRow) -> list[str]:
     states = [str(sign) for sign in row.signs]
     if row.mode:
         states.append(row.mode)
-    return [*states, ATTENTION_STATE] if row.needs_attention else states
+    return [*states, ATTENTION_STATE] if row.asking_signs else states
 
 
 @cache
@@ -215,8 +215,16 @@ def _totals(groups: Iterable[GroupRow]) -> Html:
         (
             (number(len(rows)), "groups"),
             (at_least(total, sum(row.num_unknown_partitions for row in rows)), "records behind"),
-            (number(sum(row.needs_attention for row in rows)), "groups to look at"),
-            (number(sum(Sign.WAITING in row.signs for row in rows)), "plans wait for approval"),
+            *(
+                (
+                    number(sum(state in states_of(row) for row in rows)),
+                    Html(f'<a href="?state={text(state)}">{text(label)}</a>'),
+                )
+                for state, label in (
+                    (ATTENTION_STATE, "groups to look at"),
+                    (Sign.WAITING, "plans wait for approval"),
+                )
+            ),
         )
     )
 
@@ -422,8 +430,9 @@ def _short(value: datetime) -> Html:
 
 def _signs(row: GroupRow) -> Html:
     parts = []
+    asking = row.asking_signs
     for sign in row.signs:
-        kind = "plain" if sign not in ATTENTION else "bad" if sign in _BAD else "warn"
+        kind = "plain" if sign not in asking else "bad" if sign in _BAD else "warn"
         parts.append(f"{badge(SIGN_WORDS[sign], kind)}{_detail(sign, row)}")
     return Html(" ".join(f"<span class=sign>{part}</span>" for part in parts))
 

@@ -7,13 +7,12 @@ over partitions.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import pyarrow as pa
 
 from evenlag.lake.arrow_schema import arrow_type
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # The same in all rows of a plan: the head has them, too.
 SHARED_COLUMNS: Final = ("cluster", "day", "snapshot_id", "plan_id", "group_id")
@@ -31,7 +30,6 @@ def hash_assignments(rows: pa.Table) -> str:
     rows: Rows of ``plan_assignments`` of one plan, in any order; the columns that all of them share are not
         needed.
     """
-    import pyarrow as pa
     from pyarrow import csv
 
     schema = pa.schema([(column.name, arrow_type(column.type)) for column in _HASHED])

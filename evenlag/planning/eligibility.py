@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, MEMBERLESS_STATES, GroupType
 
 if TYPE_CHECKING:
@@ -48,9 +51,6 @@ def summarize_groups(batch: GroupBatch) -> list[GroupSummary]:
 
     Returns in the order of the batch; None and 0 for a group without rows.
     """
-    import numpy as np
-    import pyarrow as pa
-
     members, start = batch.members, batch.member_start
     sizes = np.diff(start)
     first = members.take(pa.array(start[:-1], mask=sizes == 0)) if len(start) > 1 else members

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.compute as pc
+
 from evenlag.errors import LakeError
 from evenlag.lag.forecast_rows import LAG_COLUMNS, POINT_COLUMNS, build_forecasts, expected_ends
 from evenlag.lag.hourly_rates import finish_hour, read_hours
@@ -41,8 +43,6 @@ def forecast_snapshot(rows: SnapshotReader, policy: Policy) -> dict[str, Any]:
 
 
 def _forecast_groups(rows: SnapshotReader, policy: Policy) -> int:
-    import pyarrow.compute as pc
-
     def horizon_of(group_id: str) -> int:
         return policy.group_settings(rows.cluster, group_id).plan_horizon_s
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from evenlag.policy.gates import GATES
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # Counted by count_rows.
 COUNTED_INPUTS: Final = ("num_rows", "num_duplicates", "num_missing", "num_invalid_owners")
@@ -73,9 +72,6 @@ def count_rows(assignments: pa.Table, lag: pa.Table, members: pa.Table) -> dict[
     ``num_missing``, partitions of subscribed topics without an owner; ``num_invalid_owners``, partitions
     whose owner is no member or does not subscribe to the topic.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     plans = _Codes(assignments["plan_id"])
     groups = _Codes(
         pa.chunked_array([*assignments["group_id"].chunks, *members["group_id"].chunks], pa.string())
@@ -125,8 +121,6 @@ class _Codes:
     """Strings as numbers from 0; a string that is unknown or null is -1."""
 
     def __init__(self, values: Any) -> None:
-        import pyarrow.compute as pc
-
         self._set = pc.unique(values).drop_null()
         # At least 1: products with the size must stay different.
         self.size = max(len(self._set), 1)
@@ -139,16 +133,12 @@ class _Codes:
 
     def encode(self, values: Any) -> NDArray[np.int64]:
         """Return the numbers of strings: int64 [N]."""
-        import pyarrow.compute as pc
-
         found = pc.fill_null(pc.index_in(values, value_set=self._set, skip_nulls=True), -1)
         return np.asarray(found.to_numpy(), dtype=np.int64)
 
 
 def _count_distinct(assignments: pa.Table, plan: NDArray[np.int64], num_plans: int) -> NDArray[np.int64]:
     """Number of different partitions of each plan: int64 [P]."""
-    import pyarrow as pa
-
     place = assignments.select(["topic_id", "topic", "partition"]).append_column("plan", pa.array(plan))
     distinct = place.group_by(["plan", "topic_id", "topic", "partition"]).aggregate([])
     return np.bincount(distinct["plan"].to_numpy(), minlength=num_plans)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from assignor_core.members import utf16_key
 from evenlag.enums import LagStatus
 from evenlag.lag.arrays import flags, is_valid
 from evenlag.lag.forecast import STEPS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _FORECAST: Final = "forecast_records_per_s"
 
@@ -99,9 +98,6 @@ class GroupBatch:
 
 def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
     """Sort the rows of many groups, and look up owners and subscriptions."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     both = pa.chunked_array([*lag["group_id"].chunks, *members["group_id"].chunks], pa.string())
     group_ids: list[str] = sorted(pc.unique(both).to_pylist())
     members, member_group = _by_group(members, group_ids)
@@ -169,9 +165,6 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
 
 def numbers(rows: pa.Table, column: str, unknown: float) -> NDArray[np.float64]:
     """Return a column as numbers; rows of earlier versions do not have it."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if column not in rows.column_names:
         return np.full(rows.num_rows, unknown)
     numbers = pc.fill_null(rows[column].cast(pa.float64()), unknown).to_numpy()
@@ -180,9 +173,6 @@ def numbers(rows: pa.Table, column: str, unknown: float) -> NDArray[np.float64]:
 
 def _forecast(lag: pa.Table, rate: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rates in the steps of the horizon; the last rate where there is no forecast of the usual length."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = np.repeat(rate[:, None], STEPS, axis=1)
     if _FORECAST not in lag.column_names:
         return found
@@ -195,8 +185,6 @@ def _forecast(lag: pa.Table, rate: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _racks(lag: pa.Table, members: pa.Table) -> BatchRacks | None:
-    import pyarrow.compute as pc
-
     of_rows = lag["racks"].combine_chunks()
     names = sorted(pc.unique(pc.list_flatten(of_rows)).drop_null().to_pylist())
     if not names or members["rack_id"].null_count == len(members):
@@ -227,8 +215,6 @@ def _not_subscribed(
 
 def _problems(lag: pa.Table, group: NDArray[np.int64], column: str, place: str = "") -> dict[int, str]:
     """The first problem of each group that has one, after its place."""
-    import pyarrow as pa
-
     rows = np.flatnonzero(is_valid(lag[column]))
     groups, first = np.unique(group[rows], return_index=True)
     partitions = lag.take(pa.array(rows[first])).select(["topic", "partition", column]).to_pylist()
@@ -239,8 +225,6 @@ def _problems(lag: pa.Table, group: NDArray[np.int64], column: str, place: str =
 
 
 def _by_group(rows: pa.Table, group_ids: list[str]) -> tuple[pa.Table, NDArray[np.int64]]:
-    import pyarrow as pa
-
     group = _indexes(rows["group_id"], group_ids)
     order = np.argsort(group, kind="stable")
     return rows.take(pa.array(order)).combine_chunks(), group[order]
@@ -248,9 +232,6 @@ def _by_group(rows: pa.Table, group_ids: list[str]) -> tuple[pa.Table, NDArray[n
 
 def _indexes(values: pa.ChunkedArray, known: list[str]) -> NDArray[np.int64]:
     """Index of each value among the known values; -1 for an unknown value and for null: int64."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = pc.index_in(values, value_set=pa.array(known, pa.string()), skip_nulls=True)
     return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
 
@@ -268,8 +249,6 @@ def _owners(
     member_start: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Member of each row among its group's members: looks up all (group, member id) pairs at once."""
-    import pyarrow.compute as pc
-
     known = [name for name in pc.unique(members["member_id"]).to_pylist() if name is not None]
     owner = np.full(len(group), -1, dtype=np.int64)
     if not known:
@@ -296,8 +275,6 @@ def _subscriptions(
     topic_start: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Subscription of each member among its group's topics; a topic without rows is left out."""
-    import pyarrow.compute as pc
-
     start = np.zeros(members.num_rows + 1, dtype=np.int64)
     column = members["subscription"].combine_chunks()
     if not members.num_rows or not len(topic_keys):

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from evenlag.enums import EVENLAG_ASSIGNOR, MEMBERLESS_STATES, GroupState, OutcomeReason
 from evenlag.lag.arrays import flatten_assignments
 from evenlag.lag.group_lag import measure_lag
 from evenlag.planning.expectations import score_expected
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from evenlag.lag.group_lag import GroupLag
     from evenlag.planning.published_plans import PublishedPlan
 
@@ -83,8 +84,6 @@ def measure_adherence(assignments: pa.Table, members: pa.Table) -> dict[str, Adh
     assignments: Rows of ``plan_assignments``, with :data:`ASSIGNMENT_COLUMNS`.
     members: Rows of ``members`` of the plans' groups in one snapshot, with :data:`MEMBER_COLUMNS`.
     """
-    import pyarrow.compute as pc
-
     hinted = assignments.filter(pc.is_valid(assignments["owner_after_key"]))
     rows = hinted.select(["plan_id", *_PLACE])
     assigned, targeted = (
@@ -113,8 +112,6 @@ def explode_assignments(members: pa.Table, column: str) -> pa.Table:
     Returns ``group_id``, ``owner_after_key`` (the member as a hint names it), ``topic``, ``partition``.
     column: ``assignment`` or ``target_assignment``; null gives no rows.
     """
-    import pyarrow as pa
-
     assigned = flatten_assignments(members[column])
     member = pa.array(assigned.member)
     return pa.table(
@@ -129,8 +126,6 @@ def explode_assignments(members: pa.Table, column: str) -> pa.Table:
 
 def _member_keys(members: pa.Table) -> pa.ChunkedArray:
     """Members as a hint names them; null for a row without a member."""
-    import pyarrow.compute as pc
-
     instance = members["group_instance_id"]
     return pc.if_else(
         pc.is_valid(instance),
@@ -150,9 +145,6 @@ def _keys_by(rows: pa.Table, name: str, key: str) -> dict[str, frozenset[str]]:
 
 def _shares(rows: pa.Table, held: pa.Table) -> dict[str, float]:
     """Share of each plan's rows that are in `held`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     places = held.group_by(_PLACE).aggregate([])
     marked = places.append_column("is_held", pa.array([1.0] * places.num_rows, pa.float64()))
     joined = rows.join(marked, keys=_PLACE, join_type="left outer")

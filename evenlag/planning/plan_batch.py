@@ -14,6 +14,8 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from evenlag.enums import DecisionKind, Mode
@@ -26,8 +28,6 @@ from evenlag.planning.gate_inputs import COUNTED_INPUTS, count_rows
 from evenlag.planning.group_work import NO_FACTS, GroupFacts
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from assignor_core.group import Group
     from assignor_core.metrics import Metrics
     from evenlag.planning.group_batch import GroupBatch
@@ -391,9 +391,6 @@ def _log_failure(group_id: str, context: PlanContext, reason: str, error: Except
 
 def _plan_apart(lag: pa.Table, members: pa.Table, context: PlanContext, error: Exception) -> pa.Table:
     """A batch whose rows cannot be ordered: each of its groups alone, so that only the faulty one fails."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     both = pa.chunked_array([*lag["group_id"].chunks, *members["group_id"].chunks], pa.string())
     group_ids = sorted(pc.unique(both).to_pylist())
     if len(group_ids) == 1:
@@ -450,8 +447,6 @@ def planned_table(batch: GroupBatch | None, groups: Sequence[PlannedGroup]) -> p
 
     batch: The groups' rows; None where no group has a plan.
     """
-    import pyarrow as pa
-
     from evenlag.lake.arrow_schema import arrow_schema
 
     schema = arrow_schema(PLANNED)
@@ -474,9 +469,6 @@ def planned_table(batch: GroupBatch | None, groups: Sequence[PlannedGroup]) -> p
 
 def with_counts(planned: pa.Table, lag: pa.Table, members: pa.Table) -> pa.Table:
     """Add what the gates count of each plan, to its row that has the head."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     rows = planned["rows"].combine_chunks()
     parent, partitions = pc.list_parent_indices(rows), pc.list_flatten(rows)
     names = ("topic_id", "topic", "partition", "owner_after")
@@ -498,8 +490,6 @@ def table_rows(planned: pa.Table, column: str, table: Table, shared: Mapping[str
 
     shared: Values of the columns of :data:`SHARED`.
     """
-    import pyarrow.compute as pc
-
     chosen = planned.filter(pc.is_valid(planned[column])).combine_chunks()
     return _by_contract(table, chosen[column].combine_chunks(), chosen, shared)
 
@@ -510,8 +500,6 @@ def assignment_rows(planned: pa.Table, shared: Mapping[str, object]) -> pa.Table
     Returns rows by the contract, with those of shadow plans that do not move, in the order of `planned`.
     shared: Values of the columns of :data:`SHARED`.
     """
-    import pyarrow.compute as pc
-
     rows = planned["rows"].combine_chunks()
     of_group = planned.select(["group_id", "plan_id"]).take(pc.list_parent_indices(rows))
     return _by_contract(PLAN_ASSIGNMENTS, pc.list_flatten(rows), of_group, shared)
@@ -521,9 +509,6 @@ def _by_contract(
     table: Table, nested: pa.StructArray, plain: pa.Table, shared: Mapping[str, object]
 ) -> pa.Table:
     """Rows of a table: the fields of `nested`, the values that all rows share, and columns of `plain`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     from evenlag.lake.arrow_schema import arrow_schema
 
     fields = {field.name for field in nested.type}
@@ -541,8 +526,6 @@ def _by_contract(
 
 def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.StructType) -> pa.StructArray:
     """A value for each partition of each plan, plan after plan."""
-    import pyarrow as pa
-
     from evenlag.planning.group_planner import member_keys
 
     groups = [plan.rows.group for _, plan in plans]
@@ -571,8 +554,6 @@ def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.St
 
 def _hashed_heads(groups: Sequence[PlannedGroup], rows: pa.StructArray) -> list[Mapping[str, Any] | None]:
     """The heads; of plans that may be published with the hash of their partitions."""
-    import pyarrow as pa
-
     table, start = pa.Table.from_struct_array(rows), 0
     heads: list[Mapping[str, Any] | None] = []
     for group in groups:
@@ -591,8 +572,6 @@ def _cut(
     columns: Mapping[str, pa.Array], has_plan: NDArray[np.bool_], sizes: list[int], rows: pa.StructArray
 ) -> pa.Table:
     """Add each group's partitions, in as many rows as they need."""
-    import pyarrow as pa
-
     from evenlag.lake.arrow_schema import arrow_schema
 
     size = np.zeros(len(has_plan), dtype=np.int64)
@@ -628,6 +607,4 @@ def _numbered(owners: list[NDArray[np.int32]], groups: list[Group]) -> NDArray[n
 
 def _take(values: list[str], index: NDArray[np.int32]) -> pa.Array:
     """Look strings up by index; -1 is null. No Python loop over rows."""
-    import pyarrow as pa
-
     return pa.array(values, pa.string()).take(pa.array(index, pa.int32(), mask=index < 0))

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+import pyarrow.compute as pc
+
 from assignor_core.objective import Load
 from evenlag.enums import PlanEvent
 from evenlag.lag.arrays import Floats
@@ -62,8 +65,6 @@ def count_breaches(decisions: pa.Table, *, before: datetime, max_gap_s: int) -> 
     decisions: Rows of ``decisions`` of one cluster from before `before`, with :data:`BREACH_COLUMNS`.
     max_gap_s: Longest gap within a sequence, in seconds.
     """
-    import pyarrow.compute as pc
-
     # A slot that was planned under two policies is a breach only if it is one under both.
     judged = (
         decisions.filter(pc.is_valid(decisions["is_breach"]))
@@ -154,8 +155,6 @@ def _since(cluster: str, moment: datetime) -> list[Filter]:
 
 def _read_facts(reader: LakeReader, policy: Policy, cluster: str, slot: datetime) -> dict[str, GroupFacts]:
     """What is known of forecasts and of followed plans, of the groups that are planned by time."""
-    import numpy as np
-
     if not any(rule.load is Load.TIME for rule in policy.groups):
         return {}
     recent = _since(cluster, slot - _FOLLOWED_WITHIN)
@@ -190,8 +189,6 @@ def _read_facts(reader: LakeReader, policy: Policy, cluster: str, slot: datetime
 
 
 def _floats(values: list[float] | None) -> Floats | None:
-    import numpy as np
-
     return np.array(values) if values else None
 
 

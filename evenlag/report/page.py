@@ -1,6 +1,7 @@
 """Layout of a report as one self-contained HTML page: charts with captions, and the numbers as tables."""
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import groupby
 from math import isinf
 from typing import Any, Final
 
@@ -474,7 +475,8 @@ def plans_section(report: Report) -> Html:
     """Build the section on plans, gates and decisions."""
     parts: list[str] = []
     if report.plans:
-        parts += ["<h3>Plans</h3>", _plan_table(report.plans), left_out(report.plans)]
+        folded = _fold_rejected(report.plans)
+        parts += ["<h3>Plans</h3>", _plan_table(folded), left_out(folded)]
     else:
         parts.append(note("No plan was proposed in the period."))
     if report.gates:
@@ -522,7 +524,22 @@ def _across_racks(plan: Mapping[str, Any]) -> str:
     return "" if before is None or after is None else f"{percent(before)} → {percent(after)}"
 
 
-def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
+def _fold_rejected(plans: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Join rejected plans that follow each other with the same reason, so that they fill one row."""
+
+    def verdict(plan: Mapping[str, Any]) -> tuple[object, ...]:
+        is_rejected = plan["status"] == PlanEvent.REJECTED
+        return tuple(plan[key] for key in (("assignor", "mode", "reason") if is_rejected else ("plan_id",)))
+
+    return [list(equal) for _, equal in groupby(plans, verdict)]
+
+
+def _slots(plans: Sequence[Mapping[str, Any]]) -> Html:
+    rest = f" and {len(plans) - 1:,} more since {when(plans[-1]['slot'])}" if len(plans) > 1 else ""
+    return Html(f"{when(plans[0]['slot'])}{rest}")
+
+
+def _plan_table(folded: Sequence[Sequence[Mapping[str, Any]]]) -> Html:
     columns = (
         "plan", "slot", "status", "assignor", "mode", "moves#", "across racks", "most loaded#", "predicted#",
         "actual#", "why",
@@ -530,7 +547,7 @@ def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         (
             Html(f"<code>{text(plan['plan_id'][:12])}</code>"),
-            when(plan["slot"]),
+            _slots(equal),
             badge(plan["status"] or "-", _KIND_BY_STATUS.get(plan["status"] or "", "plain")),
             Html(f'<span class="whole">{text(plan["assignor"])}</span>'),
             plan["mode"],
@@ -549,6 +566,7 @@ def _plan_table(plans: Sequence[Mapping[str, Any]]) -> Html:
             ),
             plan["reason"] or "",
         )
-        for plan in plans[:MAX_ROWS]
+        for equal in folded[:MAX_ROWS]
+        for plan in equal[:1]
     ]
     return table(columns, rows, caption="Plans, newest first; lag of the most loaded member in records")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from evenlag.overview.model import GroupRow, Sign
-from evenlag.overview.page import SORTS, Choice
+from evenlag.overview.page import SORTS, Choice, row_html
 from tests.support.overview.rows import HOSTILE, groups_of_each_kind
 
 ROWS = groups_of_each_kind()
@@ -51,6 +53,15 @@ def test_names_are_in_the_order_of_the_alphabet() -> None:
 )
 def test_filters_leave_what_they_name(query: dict[str, str], expected: set[str]) -> None:
     assert set(shown(**query)) == expected
+
+
+def test_a_group_without_members_asks_for_a_look_if_somebody_waits_for_it() -> None:
+    quiet = GroupRow("orders", "gone", "Empty", lag_records=0)
+    behind = replace(quiet, lag_records=2_400)
+    assert (quiet.signs, behind.signs) == ((Sign.NO_MEMBERS,), (Sign.NO_MEMBERS,))
+    assert (quiet.asking_signs, behind.asking_signs) == (frozenset(), frozenset({Sign.NO_MEMBERS}))
+    shown = [row_html(row, is_shown=True, has_clusters=False) for row in (quiet, behind)]
+    assert ["attention" in row.partition("data-c")[0] for row in shown] == [False, True]
 
 
 @pytest.mark.parametrize("sort", SORTS)

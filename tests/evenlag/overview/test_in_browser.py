@@ -146,6 +146,14 @@ def test_search_filters_and_order_work_by_keys_and_stay_in_the_address(browser: 
     assert browser.run(SHOWN) == []
     assert "No group matches" in browser.run("return document.querySelector('#none').innerText")
 
+    for state, title in (("attention", "groups to look at"), ("waiting", "plans wait for approval")):
+        browser.open(f"{site.url}/overview")
+        link = driver.find_element("link text", title)
+        expected = link.find_element("xpath", "..").text.split()[0]
+        link.click()
+        wait_for(lambda: browser.run("return location.search"), f"?state={state}")
+        assert len(browser.run(SHOWN)) == int(expected) > 0
+
 
 @pytest.mark.parametrize(
     "sort", ["group", "lag", "trend", "behind", "skew", "drain", "mode", "plan", "signs"]

@@ -6,8 +6,10 @@ import json
 import math
 import re
 import shutil
+from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -39,6 +41,7 @@ from tests.support.lakes.report_lake import (
     write_seen,
 )
 from tests.support.spark_tables import together
+from tests.truth.oracle.page import parse_page
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,6 +160,32 @@ def test_gates_that_passed_every_plan_are_folded(page_file: Path) -> None:
     assert "max_moves" not in shown
     assert folded.startswith("<summary>1 gate passed every plan</summary>")
     assert "max_moves" in folded.split("</details>")[0]
+
+
+def test_plans_that_were_rejected_in_turn_for_the_same_reason_have_one_row(report: Report) -> None:
+    def plans(*reasons: str | None) -> list[dict[str, Any]]:
+        """Plans of one cycle after the other, the newest first."""
+        return [
+            {
+                **report.plans[0],
+                "plan_id": f"{number:064x}",
+                "slot": report.until - timedelta(minutes=5 * number),
+                "status": "REJECTED" if reason else "APPLIED",
+                "reason": reason,
+            }
+            for number, reason in enumerate(reasons)
+        ]
+
+    def rows(*reasons: str | None) -> list[list[str]]:
+        page = parse_page(report_page(replace(report, plans=plans(*reasons))))
+        return next(table.rows for name, table in page.tables.items() if name.startswith("Plans"))
+
+    shown = rows("failed: a", "failed: a", "failed: a", None, None, "failed: a", "failed: b")
+    assert [row[-1] for row in shown] == ["failed: a", "", "", "failed: a", "failed: b"]
+    first, last = (f"{report.until - timedelta(minutes=passed):%Y-%m-%d %H:%M:%S}" for passed in (0, 10))
+    assert shown[0][1] == f"{first} and 2 more since {last}"
+    assert [" more " in row[1] for row in shown] == [True, False, False, False, False]
+    assert len(rows(*["failed: a"] * 500)) == 1
 
 
 def test_policies_are_ordered_with_the_best_marked(report: Report) -> None:

@@ -33,7 +33,7 @@ from tests.truth.oracle.page import bars, parse_page, pictures
 from tests.truth.oracle.report_period import read_period
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from tests.truth.oracle.lake_rows import Row
@@ -171,8 +171,8 @@ class _Comparison:
 
     def plans(self) -> None:
         """Compare the table of plans."""
-        rows = []
-        for plan in self._period.plans[:_MAX_ROWS]:
+        rows: list[list[Any]] = []
+        for plan, num_equal, first in _without_repeats(self._period.plans)[:_MAX_ROWS]:
             planned = (plan["num_unknown_lags"], plan["num_partitions"])
             actual = (plan["num_unknown_partitions_actual"], plan["num_partitions_actual"])
             lags = (
@@ -183,7 +183,8 @@ class _Comparison:
             rows.append(
                 [
                     plan["plan_id"][:SHORT_ID],
-                    page_moment(plan["slot"]),
+                    page_moment(plan["slot"])
+                    + (f" and {num_equal - 1:,} more since {page_moment(first)}" if num_equal > 1 else ""),
                     plan["status"] or "-",
                     plan["assignor"],
                     plan["mode"],
@@ -323,6 +324,19 @@ class _Comparison:
         owned = [bar for bar in kept if not bar.what.startswith("(")]
         lefts, starts = [bar.left for bar in drawn], [bar.start.timestamp() for bar in owned]
         self._same("bars begin", _places(lefts), _places(starts))
+
+
+def _without_repeats(plans: Iterable[Row]) -> list[tuple[Row, int, datetime]]:
+    """Return the plans that have a row, the number of equal ones rejected in turn, and their first slot."""
+    found: list[tuple[Row, int, datetime]] = []
+    for plan in plans:
+        last = found[-1][0] if found else {}
+        same = all(last.get(name) == plan[name] for name in ("status", "assignor", "mode", "reason"))
+        if same and plan["status"] == "REJECTED":
+            found[-1] = (last, found[-1][1] + 1, plan["slot"])
+        else:
+            found.append((plan, 1, plan["slot"]))
+    return found
 
 
 def _across_racks(plan: Row) -> str:
