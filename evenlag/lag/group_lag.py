@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow.compute as pc
-
 from evenlag.enums import LagBound, LagStatus
 
 if TYPE_CHECKING:
@@ -81,6 +79,8 @@ class GroupLag:
 
 def measure_lag(lag: pa.Table, members: pa.Table) -> dict[str, GroupLag]:
     """Measure the lag of each group that has rows of ``lag``, with :data:`LAG_COLUMNS`, of one snapshot."""
+    import pyarrow.compute as pc
+
     is_left = _equal(lag["status"], LagStatus.NOT_SUBSCRIBED)
     counted = lag.filter(pc.invert(is_left))
     left = {row["group_id"]: row for row in _sums(lag.filter(is_left))}
@@ -94,15 +94,21 @@ def measure_lag(lag: pa.Table, members: pa.Table) -> dict[str, GroupLag]:
 
 def counted_rows(lag: pa.Table) -> pa.Table:
     """Return rows of ``lag`` without those of partitions that the group has left, which are in no total."""
+    import pyarrow.compute as pc
+
     return lag.filter(pc.fill_null(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED), True))
 
 
 def is_inexact(lag: pa.Table) -> Any:
     """Return which rows of ``lag`` have an unknown lag, or a lower bound of it: Booleans."""
+    import pyarrow.compute as pc
+
     return pc.or_(pc.is_null(lag["lag_records"]), _equal(lag["lag_bound"], LagBound.LOWER))
 
 
 def _sums(rows: pa.Table) -> list[dict[str, Any]]:
+    import pyarrow.compute as pc
+
     inexact = is_inexact(rows)
     is_zero = pc.and_(pc.invert(inexact), _equal(rows["lag_records"], 0))
     drains = pc.and_(pc.invert(inexact), pc.is_valid(rows["drain_time_ms"]))
@@ -156,6 +162,8 @@ def _group_lag(
 
 def _member_lags(counted: pa.Table, members: pa.Table) -> Mapping[str, list[int | None]]:
     """Lag of each member by group; 0 without partitions, None where all its partitions are unknown."""
+    import pyarrow.compute as pc
+
     sums = counted.group_by(["group_id", "owner_member_id"]).aggregate([("lag_records", "sum")])
     names = ("group_id", "owner_member_id", "lag_records_sum")
     columns = (sums[name].to_pylist() for name in names)
@@ -187,4 +195,6 @@ def _unevenness(lags: list[int], largest_partition: int) -> float | None:
 
 
 def _equal(values: Any, wanted: Any) -> Any:
+    import pyarrow.compute as pc
+
     return pc.fill_null(pc.equal(values, wanted), False)

@@ -12,9 +12,6 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from evenlag.enums import LagBound
 from evenlag.errors import LakeError
 from evenlag.formatting import count_of
@@ -24,6 +21,8 @@ from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import LAG, MEMBERS, SPEEDS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
 
@@ -55,6 +54,9 @@ def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
 
     See :class:`~evenlag.lag.group_lag.GroupLag` for the columns; ``statuses`` are numbers of partitions.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     statuses: dict[str, dict[str, int]] = defaultdict(dict)
     for row in lag.group_by(["group_id", "status"]).aggregate([([], "count_all")]).to_pylist():
         statuses[row["group_id"]][row["status"]] = row["count_all"]
@@ -105,6 +107,8 @@ def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     A row without a member id is of the partitions without a known owner. A live member without partitions has
     a lag of 0, or None where it may own some of those.
     """
+    import pyarrow.compute as pc
+
     counted = counted_rows(lag)
     counted = counted.append_column("inexact", pc.cast(is_inexact(counted), "int64"))
     names = [("inexact", "sum"), ("lag_bound", "max"), ("owner_problem", "count"), ([], "count_all")]
@@ -202,6 +206,8 @@ def total_lag(cycle: Mapping[str, Any]) -> dict[str, Any]:
 
 def sum_lag(lag: pa.Table) -> dict[str, Any]:
     """Sum the lag of all groups of a snapshot, of which `lag` has :data:`SUM_COLUMNS`."""
+    import pyarrow.compute as pc
+
     counted = counted_rows(lag)
     # Groups that have left all their partitions have no lag.
     total = pc.sum(counted["lag_records"]).as_py() if counted.num_rows or not lag.num_rows else 0
@@ -253,6 +259,8 @@ def drain_times(lag: pa.Table, key: str) -> dict[str, float | None]:
     is not known.
     lag: Rows that :func:`~evenlag.lag.group_lag.counted_rows` returns, with :data:`DRAIN_COLUMNS`.
     """
+    import pyarrow.compute as pc
+
     has_lag = pc.fill_null(pc.greater(lag["lag_records"], 0), False)
     has_none = pc.and_(has_lag, pc.is_null(lag["drain_time_ms"]))
     has_rates = pc.and_(

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
 from evenlag.enums import EVENT_RANK, DecisionKind, PlanEvent, RequestState
 from evenlag.formatting import answered_by, moment
 from evenlag.lake.filters import matching
@@ -15,6 +13,8 @@ from evenlag.lake.snapshot_ids import slot_day
 from evenlag.lake.tables import APPROVAL_REQUESTS, DECISIONS, OUTCOMES, PLANS
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from evenlag.lake.filters import Filter
     from evenlag.lake.reader import LakeReader
 
@@ -113,6 +113,8 @@ def plan_rows(
 
 def plans_as_arrow(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return rows of :func:`plan_rows` as a table."""
+    import pyarrow as pa
+
     from evenlag.lake.arrow_schema import arrow_schema, arrow_type
 
     own = [field for field in arrow_schema(PLANS) if field.name not in _NOT_SHOWN]
