@@ -158,7 +158,7 @@ class GroupRow:
 
     @property
     def asking_signs(self) -> frozenset[Sign]:
-        """Signs that ask a person to look; the others describe. So does a group that nobody reads."""
+        """Signs that ask a person to look; the others describe. No members: only with lag."""
         describing = {Sign.GROWING, Sign.REBALANCING} | (set() if self.lag_records else {Sign.NO_MEMBERS})
         return frozenset(self.signs) - describing
 
