@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -211,22 +212,19 @@ def _totals(groups: Iterable[GroupRow]) -> Html:
     rows = list(groups)
     known = [row.lag_records for row in rows if row.lag_records is not None]
     total = sum(known) if known else None
+    shown_by = Counter(state for row in rows for state in states_of(row))
     return numbers(
         (
             (number(len(rows)), "groups"),
             (at_least(total, sum(row.num_unknown_partitions for row in rows)), "records behind"),
-            *(
-                (
-                    number(sum(state in states_of(row) for row in rows)),
-                    Html(f'<a href="?state={text(state)}">{text(label)}</a>'),
-                )
-                for state, label in (
-                    (ATTENTION_STATE, "groups to look at"),
-                    (Sign.WAITING, "plans wait for approval"),
-                )
-            ),
+            (number(shown_by[ATTENTION_STATE]), _filter_link(ATTENTION_STATE, "groups to look at")),
+            (number(shown_by[Sign.WAITING]), _filter_link(Sign.WAITING, "plans wait for approval")),
         )
     )
+
+
+def _filter_link(state: str, label: str) -> Html:
+    return Html(f'<a href="?state={text(state)}">{text(label)}</a>')
 
 
 def _form(overview: Overview, choice: Choice) -> Html:

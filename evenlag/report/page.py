@@ -534,9 +534,9 @@ def _fold_rejected(plans: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str,
     return [list(equal) for _, equal in groupby(plans, verdict)]
 
 
-def _slots(plans: Sequence[Mapping[str, Any]]) -> Html:
-    rest = f" and {len(plans) - 1:,} more since {when(plans[-1]['slot'])}" if len(plans) > 1 else ""
-    return Html(f"{when(plans[0]['slot'])}{rest}")
+def _slots(plan: Mapping[str, Any], repeats: Sequence[Mapping[str, Any]]) -> Html:
+    rest = f" and {len(repeats):,} more since {when(repeats[-1]['slot'])}" if repeats else ""
+    return Html(f"{when(plan['slot'])}{rest}")
 
 
 def _plan_table(folded: Sequence[Sequence[Mapping[str, Any]]]) -> Html:
@@ -547,7 +547,7 @@ def _plan_table(folded: Sequence[Sequence[Mapping[str, Any]]]) -> Html:
     rows = [
         (
             Html(f"<code>{text(plan['plan_id'][:12])}</code>"),
-            _slots(equal),
+            _slots(plan, repeats),
             badge(plan["status"] or "-", _KIND_BY_STATUS.get(plan["status"] or "", "plain")),
             Html(f'<span class="whole">{text(plan["assignor"])}</span>'),
             plan["mode"],
@@ -566,7 +566,6 @@ def _plan_table(folded: Sequence[Sequence[Mapping[str, Any]]]) -> Html:
             ),
             plan["reason"] or "",
         )
-        for equal in folded[:MAX_ROWS]
-        for plan in equal[:1]
+        for plan, *repeats in folded[:MAX_ROWS]
     ]
     return table(columns, rows, caption="Plans, newest first; lag of the most loaded member in records")
