@@ -54,9 +54,11 @@ def first(
     started.broker.kill()
 
 
-def move_coordinator(cluster: Cluster, group_id: str, node_id: int) -> None:
+def move_coordinator(cluster: Cluster, group_id: str, node_id: int, *, spared: int | None = None) -> None:
+    """Make a node the coordinator; the `spared` one then stores nothing of the group."""
     partition = offsets_partition(group_id, len(cluster.partitions(OFFSETS_TOPIC)))
-    cluster.move_leader(OFFSETS_TOPIC, partition, node_id)
+    others = [other for other in cluster.nodes if other not in (node_id, spared)]
+    cluster.reassign(OFFSETS_TOPIC, partition, [node_id, *others])
 
 
 def assignor(scene: BrokerScene) -> str:
@@ -163,12 +165,12 @@ class Views:
     def follow_beside_frozen(self, node_id: int, wanted: Owners) -> None:
         """Publish a hint and have it followed while a node is frozen.
 
-        Nobody needs it by then, as coordinator or leader: a request on its way waits for a minute, librdkafka
-        ends static members whose heartbeat is lost, and a leader that is back lacks the latest records.
+        Nobody needs it by then, as coordinator, its replica or leader: a request on its way waits for a
+        minute, heartbeats wait for commits that are not replicated, librdkafka ends static members whose
+        heartbeat took 5 s, and a leader that is back lacks the latest records.
         """
         other = next(each for each in self.nodes.nodes if each != node_id)
-        if self.nodes.coordinator(self.group_id) == node_id:
-            move_coordinator(self.nodes, self.group_id, other)
+        move_coordinator(self.nodes, self.group_id, other, spared=node_id)
         for partition in range(self.workload.num_partitions):
             if self.nodes.leader(self.workload.topic, partition) == node_id:
                 self.nodes.move_leader(self.workload.topic, partition, other)
@@ -176,13 +178,11 @@ class Views:
         payload = self.payload(wanted)
 
         def is_free() -> bool | None:
-            offsets = offsets_partition(self.group_id, len(self.nodes.partitions(OFFSETS_TOPIC)))
-            leads = any(self.nodes.leader(HINTS, number) == node_id for number in range(3))
-            return (not leads and node_id not in self.nodes.in_sync(OFFSETS_TOPIC, offsets)) or None
+            return all(self.nodes.leader(HINTS, number) != node_id for number in range(3)) or None
 
         self.nodes.freeze(node_id)
         try:
-            self.nodes.wait_for(is_free, f"node {node_id} still leads, or is waited for")
+            self.nodes.wait_for(is_free, f"node {node_id} still leads")
             self.workload.wait_until_committing()
             self.publish(payload)
             self.ask_until(wanted)

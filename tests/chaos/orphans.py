@@ -3,9 +3,9 @@
 Counted are the generations from the one in which a member gave a partition up, or died with it, to the one
 in which a member took it. Not counted is a generation that gave it to a member that died, or was paused, or
 lost the broker before it could take it: nobody can hand a partition past a member that the coordinator still
-believes in. Nor is one that no member received because one of them was ending: when a member leaves before
-the leader has handed out, the coordinator begins the next round. A member that lives and fetches its
-assignment too late has no such excuse.
+believes in. Nor is one that no member received because one of them was ending, or another one joined: when
+a member leaves or joins before the leader has handed out, the coordinator begins the next round. A member
+that lives and fetches its assignment too late has no such excuse.
 """
 
 from __future__ import annotations
@@ -35,13 +35,17 @@ class Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What a leader handed out, and when the next round was led."""
+    """What a leader handed out, and when the next round was led.
+
+    is_overtaken: Whether no member received it, and the next round has a member that this one lacks.
+    """
 
     at_s: float
     until_s: float
     owner: Mapping[Partition, str]
     members: frozenset[str]
     was_received: bool
+    is_overtaken: bool
 
 
 def find_gaps(ownerships: Sequence[Ownership], events: Sequence[Event], ignored: set[str]) -> list[Gap]:
@@ -102,9 +106,9 @@ def _rounds(events: Sequence[Event]) -> dict[int, _Round]:
         following = led.get(generation + 1)
         owner = {(topic, number): name for name, pairs in event["given"].items() for topic, number in pairs}
         until_s = _FOREVER if following is None else following["at_s"]
-        found[generation] = _Round(
-            event["at_s"], until_s, owner, frozenset(event["given"]), generation in received
-        )
+        members, was_received = frozenset(event["given"]), generation in received
+        is_overtaken = not was_received and following is not None and not members >= following["given"].keys()
+        found[generation] = _Round(event["at_s"], until_s, owner, members, was_received, is_overtaken)
     return found
 
 
@@ -125,8 +129,8 @@ def _unwell(events: Sequence[Event]) -> dict[str, list[tuple[float, float]]]:
 def _is_excused(
     partition: Partition, led: _Round | None, unwell: Mapping[str, list[tuple[float, float]]]
 ) -> bool:
-    if led is None:
-        return False
+    if led is None or led.is_overtaken:
+        return led is not None
     if not led.was_received:
         spans = [span for name in (*led.members, "") for span in unwell.get(name, ())]
     elif partition in led.owner:

@@ -116,6 +116,10 @@ def test_rounds_without_an_owner_count_unless_the_one_meant_could_not_take_it(tm
     assert story(led(3, two), closed, led(4, {})) == []
     assert story(led(3, two), heard, closed, led(4, {})) == ["orphan"]
     assert story(led(3, two), led(4, {})) == ["orphan"]
+    # Or because e joined.
+    three: dict[str, list[list[Any]]] = {"c": [], "d": [], "e": [["t", 0]]}
+    assert story(led(3, two), led(4, three)) == []
+    assert story(led(3, two), heard, led(4, three)) == ["orphan"]
 
     # c was evicted while it was paused, and says so after a, who had the partition meanwhile, gave it up.
     paused = [

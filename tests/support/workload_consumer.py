@@ -46,7 +46,8 @@ class LeaderLoggingWorker(Worker):
 
         def assign_and_log(cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
             assigned: dict[str, Any] = assign(cluster, members)
-            self._log_led(consumer.group_metadata().generation_id, assigned)
+            # After a loss the group's metadata show the former membership until an assignment arrives.
+            self._log_led(consumer._coordinator._generation.generation_id, assigned)
             return assigned
 
         consumer.hint_assignor.assign = assign_and_log
