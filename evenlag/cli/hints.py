@@ -17,8 +17,8 @@ from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, Target,
 from evenlag.cli.console import confirm, console, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.layout import SHORT_ID, Column, Table, filled_table, numbers
-from evenlag.cli.option_types import argument, lake_root, option
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, ReasonOption
+from evenlag.cli.option_types import argument, option
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, ReasonOption
 from evenlag.context import acting_person
 from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import did_you_mean, duration, moment, number
@@ -46,12 +46,7 @@ class _HintPlace:
 
     bootstrap_servers: BootstrapOption = None
     hint_topic: HintTopicOption = None
-    lake: Annotated[
-        str | None,
-        option(
-            "--lake", "LAKE", "With --bootstrap-servers: the lake in which the action is recorded.", lake_root
-        ),
-    ] = None
+    lake: LakeOption = None
     config: ConfigOption = None
     cluster: ClusterOption = None
 

@@ -53,7 +53,7 @@ ConfigOption = Annotated[
 ClusterOption = Annotated[
     str | None, option("--cluster", "CLUSTER", "The cluster's name; not needed when there is one only.")
 ]
-_LAKE_HELP: Final = "Root of the tables; else the policy's, else $EVENLAG_LAKE, else ./evenlag-lake."
+_LAKE_HELP: Final = "Root of the tables; else $EVENLAG_LAKE, else the policy's, else ./evenlag-lake."
 LakeOption = Annotated[str | None, option("--lake", "LAKE", _LAKE_HELP, lake_root)]
 _REMOTE_HELP: Final = (
     f"Spark Connect server sc://HOST:PORT that runs the job; else ${REMOTE_VARIABLE}, else a Spark session "

@@ -21,11 +21,12 @@ import typer
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
 from evenlag.cli.console import ReportProgress, console, print_json, print_line, shown_progress
 from evenlag.cli.job_runner import JobRunner, job_arguments, job_runner, sent_result
-from evenlag.cli.option_types import lake_root, option, pattern
+from evenlag.cli.option_types import option, pattern
 from evenlag.cli.options import (
     ClusterOption,
     ConfigOption,
     JsonOption,
+    LakeOption,
     RemoteOption,
     every_option,
     reset_policy_option,
@@ -52,9 +53,7 @@ def run(
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     group: Annotated[list[str] | None, option("--group -g", "PATTERN", _GROUP_HELP, pattern)] = None,
-    lake: Annotated[
-        str | None, option("--lake", "LAKE", "With --bootstrap-servers: where the tables go.", lake_root)
-    ] = None,
+    lake: LakeOption = None,
     reset_policy: Annotated[str | None, reset_policy_option(", and it is not moved")] = None,
     publish: Annotated[
         bool,
