@@ -1,17 +1,19 @@
 """Build the Data Docs: static pages with the validation results of a cluster's last runs. It starts no Spark.
 
-The recorded values and limits of plans and snapshots are validated again, by the suites that evaluated them:
-one validation per suite for all runs. The pages replace the old ones atomically, so the maintenance DAG and a
-user may both build them.
+Or write the suites and what they judged as a file context of Great Expectations. Either replaces the old
+files atomically, so the maintenance DAG and a user may both build them.
 """
+
+from __future__ import annotations
 
 import argparse
 import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.enums import CycleStep
 from evenlag.errors import JobError, PolicyError
@@ -23,13 +25,17 @@ from evenlag.policy.loader import load_policy
 from evenlag.quality.checks import CHECKS, Suite
 from evenlag.quality.data_docs import PlanResults, Result, Run, render_pages
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_job
-from spark_jobs.steps.expectations import run_suite
+from spark_jobs.steps.expectations import export_context
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DEFAULT_RUNS: Final = 50
 # A run with more plans shows only this many, failing ones first: a longer page is not readable.
 _PLANS_PER_RUN: Final = 1_000
 _GATES_SUITE: Final = "gates"
-_NO_PAGES: Final = "there are no pages"
+# Name of the column that tells rows apart.
+_KEY: Final = "row"
 # What is recorded by gate or check, by snapshot and plan; the plan is empty for checks of a snapshot.
 _Key = tuple[str, str]
 _Rows = dict[_Key, dict[str, dict[str, Any]]]
@@ -37,7 +43,56 @@ _Rows = dict[_Key, dict[str, dict[str, Any]]]
 
 def build_data_docs(reader: LakeReader, cluster: str, folder: Path, *, num_runs: int = DEFAULT_RUNS) -> int:
     """Build the pages of a cluster's last runs that evaluated gates or checks."""
-    _check_folder(folder)
+    recorded = _read(reader, cluster, num_runs)
+    suites = {name: entries for name, (entries, _) in recorded.suites().items()}
+    runs = []
+    for snapshot_id, slot in recorded.slots.items():
+        checks, plans = recorded.checked.get((snapshot_id, ""), {}), recorded.plans[snapshot_id]
+        if plans or checks:
+            of_plans = [
+                PlanResults(key[1], next(iter(rows.values()))["group_id"], _results(rows))
+                for key, rows in plans.items()
+            ]
+            runs.append(Run(snapshot_id, slot, of_plans, recorded.num_plans[snapshot_id], _results(checks)))
+
+    def write(pages: Path) -> None:
+        for name, html in render_pages(cluster, runs, suites, datetime.now(UTC)).items():
+            path = Path(pages, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(html, encoding="utf-8")
+
+    _replace(folder, write, marker="index.html")
+    return len(runs)
+
+
+def build_context(reader: LakeReader, cluster: str, folder: Path, *, num_runs: int = DEFAULT_RUNS) -> int:
+    """Write the suites with the values of a cluster's last runs as a file context of Great Expectations."""
+    recorded = _read(reader, cluster, num_runs)
+    frames = {name: (entries, _frame(entries, rows)) for name, (entries, rows) in recorded.suites().items()}
+    _replace(folder, partial(export_context, suites=frames, key=_KEY), marker="gx/great_expectations.yml")
+    return len(recorded.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """What is recorded of runs, by snapshot; of their plans only those that a page shows."""
+
+    slots: dict[str, datetime]
+    checked: _Rows
+    num_plans: dict[str, int]
+    plans: dict[str, _Rows]
+
+    def suites(self) -> dict[str, tuple[Sequence[Entry], _Rows]]:
+        """Return the entries and the recorded verdicts of each suite."""
+        plans = {key: rows for found in self.plans.values() for key, rows in found.items()}
+        of_suites = {suite: [check for check in CHECKS if check.suite is suite] for suite in Suite}
+        return {
+            _GATES_SUITE: (GATES, plans),
+            **{suite.value: (entries, self.checked) for suite, entries in of_suites.items()},
+        }
+
+
+def _read(reader: LakeReader, cluster: str, num_runs: int) -> _Recorded:
     slots = _last_runs(reader, cluster, num_runs)
     checked = _recorded(reader, QUALITY_RESULTS, "check_name", cluster, slots) if slots else {}
     num_plans: dict[str, int] = {}
@@ -46,26 +101,7 @@ def build_data_docs(reader: LakeReader, cluster: str, folder: Path, *, num_runs:
         found = _recorded(reader, GATE_RESULTS, "gate", cluster, {snapshot_id: slot})
         num_plans[snapshot_id] = len(found)
         plans[snapshot_id] = dict(sorted(found.items(), key=_failures_first)[:_PLANS_PER_RUN])
-    shown = {key: rows for found in plans.values() for key, rows in found.items()}
-    judged, gates = _validate(_GATES_SUITE, GATES, shown)
-    suites = {_GATES_SUITE: gates}
-    for suite in Suite:
-        of_suite = [check for check in CHECKS if check.suite is suite]
-        verdicts, suites[suite.value] = _validate(suite.value, of_suite, checked)
-        judged |= verdicts
-    runs = []
-    for snapshot_id, slot in slots.items():
-        checks = checked.get((snapshot_id, ""), {})
-        if num_plans[snapshot_id] or checks:
-            run = _run((snapshot_id, slot), num_plans[snapshot_id], plans[snapshot_id], checks, judged)
-            runs.append(run)
-    with tempfile.TemporaryDirectory(prefix="evenlag-data-docs-") as scratch:
-        for name, html in render_pages(cluster, runs, suites, datetime.now(UTC)).items():
-            path = Path(scratch, name)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(html, encoding="utf-8")
-        _replace(folder, Path(scratch))
-    return len(runs)
+    return _Recorded(slots, checked, num_plans, plans)
 
 
 def _last_runs(reader: LakeReader, cluster: str, num_runs: int) -> dict[str, datetime]:
@@ -99,27 +135,20 @@ def _failures_first(plan: tuple[_Key, Mapping[str, Mapping[str, Any]]]) -> tuple
     return -sum(not row["passed"] for row in rows), rows[0]["group_id"]
 
 
-def _validate(
-    name: str, entries: Sequence[Entry], rows: _Rows
-) -> tuple[dict[tuple[str, str, str], bool], list[tuple[Entry, str]]]:
-    """Validate recorded values; return verdicts by (snapshot, plan, entry), and types of expectations."""
+def _frame(entries: Sequence[Entry], rows: _Rows) -> pd.DataFrame:
+    """Return the recorded values and limits of the entries; what they are of is in the first columns."""
     import pandas as pd
 
-    listed = list(rows.items())
-    columns: dict[str, list[Any]] = {"key": [str(number) for number in range(len(listed))]}
+    columns: dict[str, list[Any]] = {
+        _KEY: [str(number) for number in range(len(rows))],
+        "snapshot_id": [snapshot_id for snapshot_id, _ in rows],
+        "plan_id": [plan_id for _, plan_id in rows],
+    }
     for entry in entries:
-        recorded = [of_row.get(entry.name, {}) for _, of_row in listed]
+        recorded = [of_row.get(entry.name, {}) for of_row in rows.values()]
         columns[entry.observed] = [_value(row.get("observed")) for row in recorded]
         columns[entry.limit_column] = [_value(row.get("allowed")) for row in recorded]
-    verdicts = run_suite(name, entries, pd.DataFrame(columns), key="key", consequence=_NO_PAGES)
-    judged = {
-        (*key, verdict.name): str(number) not in verdict.failed
-        for verdict in verdicts
-        for number, (key, of_row) in enumerate(listed)
-        # A gate of a later version has no values in earlier runs.
-        if verdict.name in of_row
-    }
-    return judged, [(entry, verdict.expectation) for entry, verdict in zip(entries, verdicts, strict=True)]
+    return pd.DataFrame(columns)
 
 
 def _value(recorded: str | None) -> float | str | None:
@@ -132,66 +161,51 @@ def _value(recorded: str | None) -> float | str | None:
         return recorded
 
 
-def _run(
-    snapshot: tuple[str, datetime],
-    num_plans: int,
-    plans: _Rows,
-    checks: dict[str, dict[str, Any]],
-    judged: Mapping[tuple[str, str, str], bool],
-) -> Run:
-    """Return a run with its results; a gate or check that this version does not have keeps its verdict."""
-    recorded = {(snapshot[0], ""): checks} | plans
-    results, differing = {}, 0
-    for key, rows in recorded.items():
-        passed = {name: judged.get((*key, name), row["passed"]) for name, row in rows.items()}
-        differing += sum(passed[name] != row["passed"] for name, row in rows.items())
-        results[key] = {
-            name: Result(passed[name], row.get("observed"), row.get("allowed"), row["message"])
-            for name, row in rows.items()
-        }
-    of_plans = [
-        PlanResults(key[1], next(iter(rows.values()))["group_id"], results[key])
-        for key, rows in plans.items()
-    ]
-    return Run(*snapshot, of_plans, num_plans, results[snapshot[0], ""], differing)
+def _results(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Result]:
+    """Return the recorded results of a plan or a snapshot by gate or check."""
+    return {
+        name: Result(row["passed"], row.get("observed"), row.get("allowed"), row["message"])
+        for name, row in rows.items()
+    }
 
 
-def _check_folder(folder: Path) -> None:
-    if folder.exists() and any(folder.iterdir()) and not (folder / "index.html").is_file():
-        raise JobError(f"{folder} is not empty and contains no Data Docs: give another folder")
-
-
-def _replace(folder: Path, pages: Path) -> None:
-    """Replace the old pages; a reader sees either the old or the new ones."""
+def _replace(folder: Path, write: Callable[[Path], None], *, marker: str) -> None:
+    """Replace a folder that contains the marker; a reader sees either the old files or the new ones."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / marker).is_file():
+        raise JobError(f"{folder} is not empty, and evenlag did not write it: give another folder")
     beside = folder.with_name(f"{folder.name}.new")
     old = folder.with_name(f"{folder.name}.old")
     try:
         for leftover in (beside, old):
             shutil.rmtree(leftover, ignore_errors=True)
-        shutil.copytree(pages, beside)
+        beside.mkdir(parents=True)
+        write(beside)
         if folder.exists():
             folder.rename(old)
         beside.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise JobError(f"the Data Docs cannot be written to {folder}: {error}") from error
+        raise JobError(f"{folder} cannot be written: {error}") from error
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", required=True, help="name of the cluster in the policy")
     parser.add_argument("--folder", help="where the pages go (default: the policy's data_docs)")
     parser.add_argument("--runs", type=int, default=DEFAULT_RUNS, help="how many runs to show")
+    parser.add_argument("--context", help="write a file context of Great Expectations here, and no pages")
 
 
 def _prepare(arguments: argparse.Namespace) -> RepeatedWork:
     loaded = load_policy(arguments.config)
     loaded.cluster_settings(arguments.cluster)
-    folder = _folder(arguments.folder, loaded.policy.data_docs, arguments.cluster)
+    context = arguments.context
+    build = build_context if context else build_data_docs
+    folder = _folder(context or arguments.folder, loaded.policy.data_docs, arguments.cluster)
 
     def run(*_session_and_events: object) -> dict[str, Any]:
         reader = LakeReader(loaded.policy.lake)
-        num_runs = build_data_docs(reader, arguments.cluster, folder, num_runs=arguments.runs)
-        return {"num_runs": num_runs, "page": str(folder / "index.html")}
+        num_runs = build(reader, arguments.cluster, folder, num_runs=arguments.runs)
+        return {"num_runs": num_runs, "folder": str(folder)}
 
     return RepeatedWork("evenlag data docs", run)
 

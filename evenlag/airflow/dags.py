@@ -444,7 +444,7 @@ def _table_maintenance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG
     1. Exit code 3, *pieces failed*: the log names each with its table, day and cause; the others were
        finished.
     2. `evenlag lake status` shows what the checks find now.
-    3. `data_docs__…`, exit code 1, *contains no Data Docs*: the folder is something else's; name another
+    3. `data_docs__…`, exit code 1, *evenlag did not write it*: the folder is something else's; name another
        one in the policy.
     4. It fails within a second: the Spark connection, or no `spark-submit` on the PATH.
     """

@@ -20,6 +20,7 @@ from evenlag.cli import (
     lake,
     plans,
     policy,
+    quality,
     report,
     serve,
 )
@@ -112,5 +113,6 @@ app.add_typer(dags.app, name="dags")
 app.add_typer(policy.app, name="policy")
 app.add_typer(audit.app, name="audit")
 app.add_typer(lake.app, name="lake")
+app.add_typer(quality.app, name="quality")
 app.command("assign")(assign.assign)
 use_grammar(app)

@@ -98,7 +98,7 @@ def run_job(
     return _conclude(job, process.run(), outcome)
 
 
-def job_result(context: typer.Context, remote: str | None, job: str, **options: object) -> dict[str, Any]:
+def job_result(context: typer.Context, remote: str | None, job: str, /, **options: object) -> dict[str, Any]:
     """Run a job, show its progress, and return its result, which must exist."""
     with shown_progress() as report:
         return sent_result(job, job_runner(context, remote)(job, job_arguments(**options), report))

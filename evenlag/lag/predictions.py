@@ -170,12 +170,6 @@ def newer_mean(mean: Floats, error: Floats) -> Floats:
     )
 
 
-def interval_score(lower: Floats, upper: Floats, actual: Floats) -> Floats:
-    """Return the interval score of Gneiting and Raftery (2007): width, and 2 / MISS times what is outside."""
-    outside = np.maximum(lower - actual, 0.0) + np.maximum(actual - upper, 0.0)
-    return upper - lower + 2 / MISS * outside
-
-
 def _largest(values: Floats, group: Int64s, num_groups: int) -> Floats:
     """The largest value of each group's members; NaN where one is unknown, or there is none."""
     found = np.full(num_groups, -np.inf)

@@ -19,8 +19,8 @@ _MAX_DISTINCT: Final = 3
 _RUN_FOLDER: Final = "runs"
 
 
-# Gates and checks by suite, each with the type of its expectation, as Great Expectations names it.
-Suites = Mapping[str, Sequence[tuple[Entry, str]]]
+# Gates and checks by suite.
+Suites = Mapping[str, Sequence[Entry]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,13 @@ class PlanResults:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run evaluated: `plans` may be a part of all, `checks` are empty if the snapshot has none.
-
-    num_differing: Number of verdicts that are not those on record.
-    """
+    """What one run evaluated: `plans` may be a part of all, `checks` are empty if the snapshot has none."""
 
     snapshot_id: str
     slot: datetime
     plans: Sequence[PlanResults] = ()
     num_plans: int = 0
     checks: Mapping[str, Result] = field(default_factory=dict)
-    num_differing: int = 0
 
     @property
     def num_rejected(self) -> int:
@@ -131,17 +127,16 @@ def _index(
     return page(f"Data Docs of {cluster}", _main(body))
 
 
-def _suite_table(entries: Iterable[tuple[Entry, str]]) -> Html:
+def _suite_table(entries: Iterable[Entry]) -> Html:
     rows = [
         (
             one.name,
             Html(f'<code class="whole">{text(one.observed)} {_SIGNS[one.comparison]} limit</code>'),
             _prose(f"{one.table}: {one.fails_when}" if one.table else one.fails_when),
-            Html(f"<code>{text(kind)}</code>"),
         )
-        for one, kind in entries
+        for one in entries
     ]
-    return table(("expectation", "condition", "fails when", "type"), rows)
+    return table(("expectation", "condition", "fails when"), rows)
 
 
 def _run_page(cluster: str, run: Run, suites: Suites) -> str:
@@ -158,18 +153,12 @@ def _run_page(cluster: str, run: Run, suites: Suites) -> str:
             ]
         ),
     ]
-    if run.num_differing:
-        body.append(
-            f'<p class="note">{run.num_differing:,} verdicts are not those on record: another version of '
-            "evenlag evaluated these values. The recorded ones are in effect.</p>"
-        )
     for name, entries in suites.items():
         body.append(f"<h2>Suite {text(name)}</h2>")
-        listed = [entry for entry, _ in entries]
-        if listed and not listed[0].table:
-            body += _gate_tables(run, listed)
+        if entries and not entries[0].table:
+            body += _gate_tables(run, entries)
         else:
-            body.append(_check_table(run, listed))
+            body.append(_check_table(run, entries))
     return page(f"{cluster}, {run.slot:%Y-%m-%d %H:%M} UTC", _main(body))
 
 

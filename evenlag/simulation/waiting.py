@@ -58,10 +58,6 @@ class Waiting(NamedTuple):
     record_s_above_30s: float
     record_s_above_300s: float
 
-    def shares_above(self) -> tuple[float, ...]:
-        """Return the shares of record-time above 5, 30 and 300 seconds; 0 where nothing waits."""
-        return tuple(above / self.record_s if self.record_s > 0 else 0.0 for above in self[6:])
-
 
 def measure_waiting(waits: Waits) -> Waiting:
     """Return the measures of a run's waits."""

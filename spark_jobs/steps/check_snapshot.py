@@ -128,11 +128,10 @@ def _check_results(measures: Mapping[str, Any], settings: QualitySettings) -> li
     plain = settings.model_dump(mode="json")
     allowed = {check.limit_column: check.allowed(plain) for check in CHECKS}
     frame = pd.DataFrame([{"key": "snapshot", **measures, **allowed}])
-    failed = {}
+    failed: dict[str, frozenset[str]] = {}
     for suite in Suite:
         checks = [check for check in CHECKS if check.suite is suite]
-        for verdict in run_suite(suite.value, checks, frame, key="key", consequence=_NOT_TRUSTED):
-            failed[verdict.name] = bool(verdict.failed)
+        failed |= run_suite(suite.value, checks, frame, key="key", consequence=_NOT_TRUSTED)
     return [
         {
             "suite": check.suite.value,

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import QualityCheckError
@@ -27,41 +27,39 @@ _LIBRARY: Final = "great_expectations"
 logging.getLogger(_LIBRARY).setLevel(logging.WARNING)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The result of one expectation: its type in Great Expectations, and the keys of the rows that failed."""
-
-    name: str
-    expectation: str
-    failed: frozenset[str]
-
-
 def run_suite(
     name: str, entries: Sequence[Entry], frame: pd.DataFrame, *, key: str, consequence: str
-) -> list[Verdict]:
-    """Evaluate for all rows at once that each entry's observed values compare to its limits."""
+) -> dict[str, frozenset[str]]:
+    """Evaluate for all rows at once that each entry's observed values compare to its limits.
+
+    Returns the keys of the rows that failed, by the name of the entry.
+    """
     gx = import_great_expectations()
     # The context lives as long as the validation: a long-lived one keeps what it has validated.
     context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    asset = context.data_sources.add_pandas(name).add_dataframe_asset(name)
-    batch = asset.add_batch_definition_whole_dataframe("all").get_batch(
-        batch_parameters={"dataframe": _comparable(frame, entries)}
-    )
     # Of a single row it need not find out which one failed: that is half of its work.
     single = frame[key].iloc[0] if len(frame) == 1 else None
-    is_listed: dict[str, Any] = {"result_format": "COMPLETE", "unexpected_index_column_names": [key]}
-    result = batch.validate(
-        gx.ExpectationSuite(name=name, expectations=[_expectation(entry) for entry in entries]),
-        result_format=is_listed if single is None else {"result_format": "BOOLEAN_ONLY"},
-    )
+    [result] = _run_checkpoint(context, name, entries, frame, key if single is None else None)
     found = {one.expectation_config.meta["name"]: one for one in result.results}
-    verdicts = []
-    for entry in entries:
-        kind = found[entry.name].expectation_config.type
-        failed = _failed_rows(entry, found[entry.name], key, single, consequence)
-        verdicts.append(Verdict(entry.name, kind, frozenset(failed)))
-    return verdicts
+    return {
+        entry.name: frozenset(_failed_rows(entry, found[entry.name], key, single, consequence))
+        for entry in entries
+    }
+
+
+def export_context(
+    folder: Path, suites: Mapping[str, tuple[Sequence[Entry], pd.DataFrame]], *, key: str
+) -> None:
+    """Write a file context of Great Expectations: suites, their values, checkpoints, and a result of each.
+
+    The values of a suite are in ``data/<suite>.parquet``. No file has the path of the folder, so it may move.
+    """
+    context = import_great_expectations().get_context(mode="file", project_root_dir=folder)
+    data = folder / "data"
+    data.mkdir()
+    for name, (entries, frame) in suites.items():
+        _comparable(frame, entries).to_parquet(data / f"{name}.parquet")
+        _run_checkpoint(context, name, entries, frame, key)
 
 
 def gate_verdicts(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[dict[str, Any]]:
@@ -69,8 +67,7 @@ def gate_verdicts(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list
     if frame.empty:
         return []
     judged = _with_values(frame, gates)
-    verdicts = run_suite("gates", gates, judged, key="plan_id", consequence="no plan passes")
-    failed = {verdict.name: verdict.failed for verdict in verdicts}
+    failed = run_suite("gates", gates, judged, key="plan_id", consequence="no plan passes")
     rows = []
     for plan in judged.to_dict("records"):
         for gate in gates:
@@ -102,6 +99,32 @@ def import_great_expectations() -> Any:
         if name.startswith(f"{_LIBRARY}."):
             logging.getLogger(name).setLevel(logging.NOTSET)
     return gx
+
+
+def _run_checkpoint(
+    context: Any, name: str, entries: Iterable[Entry], frame: pd.DataFrame, listed_by: str | None
+) -> Iterable[Any]:
+    """Add a suite, its validation of a frame, and a checkpoint of the same name; return what this finds.
+
+    listed_by: The column by which failing rows are listed; None if they are not.
+    """
+    import great_expectations as gx
+
+    context.variables.progress_bars = {"globally": False}
+    asset = context.data_sources.add_pandas(name).add_dataframe_asset(name)
+    suite = gx.ExpectationSuite(name=name, expectations=[_expectation(entry) for entry in entries])
+    validation = gx.ValidationDefinition(
+        name=name, data=asset.add_batch_definition_whole_dataframe(name), suite=context.suites.add(suite)
+    )
+    listed = {"result_format": "COMPLETE", "unexpected_index_column_names": [listed_by]}
+    checkpoint = gx.Checkpoint(
+        name=name,
+        validation_definitions=[context.validation_definitions.add(validation)],
+        result_format=listed if listed_by else {"result_format": "BOOLEAN_ONLY"},
+    )
+    run = context.checkpoints.add(checkpoint).run({"dataframe": _comparable(frame, entries)})
+    found: Iterable[Any] = run.run_results.values()
+    return found
 
 
 def _with_values(frame: pd.DataFrame, gates: Sequence[Gate]) -> pd.DataFrame:
@@ -139,7 +162,11 @@ def _expectation(entry: Entry) -> Any:
     observed, limit = entry.observed, entry.limit_column
     # A comparison with an unknown value does not hold.
     ignored = "either_value_is_missing" if entry.null_passes else "neither"
-    common = {"ignore_row_if": ignored, "meta": {"name": entry.name}}
+    common = {
+        "ignore_row_if": ignored,
+        "meta": {"name": entry.name},
+        "description": f"Fails when {entry.fails_when}.",
+    }
     if entry.comparison is Comparison.EQUAL:
         return gxe.ExpectColumnPairValuesToBeEqual(column_A=observed, column_B=limit, **common)
     larger, smaller = (limit, observed) if entry.comparison is Comparison.AT_MOST else (observed, limit)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from evenlag.lag.forecast_rows import POINT_COLUMNS, build_forecasts
-from evenlag.lag.predictions import Intervals, interval_score
+from evenlag.lag.predictions import MISS, Intervals
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import FORECASTS, HOURLY_RATES, LAG, OFFSETS, SNAPSHOTS
 from tests.bench.field.traces import SIZES, make_trace
@@ -33,12 +33,20 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from evenlag.lag.arrays import Floats
+
 RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "bench" / "forecast.json"
 _MEASURES: Final = ("total_lag_records", "max_member_lag_records")
 _COMMIT_S, _EVERY_S, _HORIZON_S = 5, 60, 300
 _START: Final = datetime(2026, 3, 1, tzinfo=UTC)
 
 Snapshot = tuple[dict[str, Any], "pa.Table"]
+
+
+def interval_score(lower: Floats, upper: Floats, actual: Floats) -> Floats:
+    """Return the interval score of Gneiting and Raftery (2007): width, and 2 / MISS times what is outside."""
+    outside = np.maximum(lower - actual, 0.0) + np.maximum(actual - upper, 0.0)
+    return upper - lower + 2 / MISS * outside
 
 
 def recorded() -> Iterator[Snapshot]:

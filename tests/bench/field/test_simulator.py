@@ -12,7 +12,7 @@ import pytest
 from tests.bench.field.keys import key_partitions, numbered_keys
 from tests.bench.field.simulator import ANY, NOBODY, Bound, Counts, run
 from tests.bench.field.traces import Pod, Trace
-from tests.bench.field.waiting import measure_records
+from tests.bench.field.waiting import measure_records, shares_above
 from tests.support.each import for_each
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_a_rate_above_the_speed_waits_as_one_calculates() -> None:
     )
     # The area under the lag: it grows by 2 a second to 80, and falls by 8. Above 5 s: a quarter of it.
     assert waiting.record_s == pytest.approx(80 * 50 / 2)
-    assert waiting.shares_above() == pytest.approx((0.25, 0.0, 0.0))
+    assert shares_above(waiting) == pytest.approx((0.25, 0.0, 0.0))
     assert (measures.drain_s, measures.unfinished) == pytest.approx((10.0, 0.0))
     assert measures.lag[[0, 20, 40, 45, 50, 60]] == pytest.approx([0, 40, 80, 40, 0, 0])
     assert script.seen == [(0, [0], [0]), (20.5, [41], [205]), (45, [40], [400])]

@@ -49,9 +49,14 @@ class Measures(NamedTuple):
 
     def figures(self) -> dict[str, float]:
         """Return the figures of a row of the results; ``above_5s`` is a share, ``record_s_above_5s`` not."""
-        shares = zip(("above_5s", "above_30s", "above_300s"), self.waiting.shares_above(), strict=True)
+        shares = zip(("above_5s", "above_30s", "above_300s"), shares_above(self.waiting), strict=True)
         figures = {**self.waiting._asdict(), **dict(shares)}
         return {**figures, "drain_s": self.drain_s, "unfinished": self.unfinished}
+
+
+def shares_above(waiting: Waiting) -> tuple[float, ...]:
+    """Return the shares of record-time above 5, 30 and 300 seconds; 0 where nothing waits."""
+    return tuple(above / waiting.record_s if waiting.record_s > 0 else 0.0 for above in waiting[6:])
 
 
 def measure_curves(trace: Traffic, at_s: Floats, work: Floats, records: Floats, backlog: Floats) -> Measures:

@@ -40,6 +40,7 @@ class Runner:
         self.job = ""
         self.arguments: list[str] = []
         self.policy = ""
+        self.lake_variable: str | None = None
         self.remote: str | None = None
         self.events: Sequence[CycleEnded | JobNotice] = ()
 
@@ -54,6 +55,7 @@ class Runner:
         receive: Any = None,
     ) -> dict[str, Any] | None:
         self.job, self.arguments, self.remote = job, list(arguments), remote
+        self.lake_variable = os.environ.get("EVENLAG_LAKE")
         for event in self.events:
             receive(event)
         for argument in arguments:
@@ -94,6 +96,17 @@ def test_a_cycle_is_one_job_of_two_steps(policy: Path, recorded: RecordedLake) -
     assert names == ["observe", "decide", "--cluster", "--slot", "--run-id", "--config"]
 
 
+def test_another_lake_than_the_policys_is_the_jobs_too(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVENLAG_LAKE", "/of/the/caller")
+    runner = Runner({"observe": {}, "decide": {}})
+    lake = str(tmp_path / "other")
+    answer = call(runner, "run", "--config", policy, "--cluster", CLUSTER, "--lake", lake, "--json")
+    assert answer.exit_code == 0, answer.output
+    assert (json.loads(answer.stdout)["lake"], runner.lake_variable) == (lake, lake)
+
+
 def test_the_password_of_a_cluster_without_policy_file_reaches_no_file_and_no_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +142,18 @@ def test_options_become_the_jobs_arguments(policy: Path) -> None:
             *("--assignor=range", "--continuous", "--force"),
         ],
     )
+
+
+def test_the_context_of_the_suites_is_a_job_of_the_data_docs(policy: Path, tmp_path: Path) -> None:
+    runner = Runner({"num_runs": 3, "folder": str(tmp_path)})
+    into = tmp_path / "context"
+    answer = call(
+        runner, "quality", "context", "--into", into, "--runs", 5, "--config", policy, "--cluster", CLUSTER
+    )
+    assert answer.exit_code == 0, answer.output
+    assert "".join(answer.stdout.split()) == f"Wrotethecontextof3runsto{tmp_path}"
+    arguments = [f"--config={policy}", f"--cluster={CLUSTER}", "--runs=5", f"--context={into}"]
+    assert (runner.job, runner.arguments) == ("data_docs", arguments)
 
 
 def test_what_maintenance_did_is_shown_although_part_of_it_failed(policy: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evenlag.lag.predictions import MISS, Intervals, Members, interval_score, predict
+from evenlag.lag.predictions import MISS, Intervals, Members, predict
+from tests.bench.forecast import interval_score
 
 _STEP_S = 10.0
 

@@ -11,6 +11,7 @@ from evenlag.simulation.estimates import Case, constant
 from evenlag.simulation.fluid_model import Simulated, simulate
 from evenlag.simulation.replay_waiting import merge_alike
 from evenlag.simulation.waiting import Waits, measure_waiting
+from tests.bench.field.waiting import shares_above
 from tests.support.each import for_each
 from tests.support.lakes.replay_histories import history_of, snapshot
 from tests.support.simulated_scenarios import FixedOwners
@@ -42,7 +43,7 @@ def test_a_burst_waits_as_one_calculates() -> None:
     assert waiting.num_records == pytest.approx(3000)
     assert waiting[1:5] == pytest.approx((37.5, 71.25, 74.25, 75.0), abs=1e-4)
     assert waiting.record_s == pytest.approx(600 * 375 / 2)
-    assert waiting.shares_above() == pytest.approx(((70 / 75) ** 2, (45 / 75) ** 2, 0.0))
+    assert shares_above(waiting) == pytest.approx(((70 / 75) ** 2, (45 / 75) ** 2, 0.0))
 
 
 def test_a_pause_shorter_than_an_interval_is_seen() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evenlag.simulation.waiting import SentCurves, Waiting, Waits, measure_waiting
+from tests.bench.field.waiting import shares_above
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,13 +30,13 @@ def test_parts_are_spread_evenly_between_their_ends() -> None:
     assert waiting.record_s == pytest.approx(30 * 5 + 10 * 40)
     # Above 5 s: 15 records with 2.5 s each on average, and ten with 35; above 30 s: ten with ten.
     assert waiting[6:] == pytest.approx((15 * 2.5 + 350, 100, 0))
-    assert waiting.shares_above() == pytest.approx((387.5 / 550, 100 / 550, 0))
+    assert shares_above(waiting) == pytest.approx((387.5 / 550, 100 / 550, 0))
     assert measure_waiting(waits_of((0, 10, 30))).p95_s == pytest.approx(9.5, abs=1e-5)
 
 
 def test_without_records_all_is_zero() -> None:
     assert measure_waiting(waits_of()) == Waiting(*[0.0] * 9)
-    assert measure_waiting(waits_of()).shares_above() == (0, 0, 0)
+    assert shares_above(measure_waiting(waits_of())) == (0, 0, 0)
 
 
 @settings(max_examples=25)

@@ -123,7 +123,6 @@ def docs_html(names: Sequence[str]) -> dict[str, str]:
     turn = _turn(names)
     gate = Entry(next(turn), fails_when=next(turn), observed=next(turn), message="")
     check = Entry(next(turn), next(turn), fails_when=next(turn), observed=next(turn), message="")
-    gates, checks = [(gate, next(turn))], [(check, next(turn))]
     plans = [
         PlanResults(
             next(turn), name, {gate.name: Result(number % 2 == 0, next(turn), next(turn), next(turn))}
@@ -132,7 +131,7 @@ def docs_html(names: Sequence[str]) -> dict[str, str]:
     ]
     judged = {check.name: Result(False, next(turn), next(turn), next(turn))}
     run = Run(next(turn), _AT, plans, len(plans), judged)
-    return render_pages(next(turn), [run], {"gates": gates, next(turn): checks}, _LATER)
+    return render_pages(next(turn), [run], {"gates": [gate], next(turn): [check]}, _LATER)
 
 
 def approval_markdown(names: Sequence[str]) -> tuple[str, str]:
