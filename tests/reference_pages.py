@@ -221,8 +221,9 @@ root.
 - Timestamps are UTC. Units are part of the name: `_ms`, `_records`, `_records_per_s`.
 - {by_day} are partitioned by `cluster` and `day`, all other tables by `cluster` and `month`. Filter by
   `cluster` and `day`: both prune files.
-- Use rows of `offsets`, `commits`, `members` and `lag` only if `snapshots` has their marker: others are from
-  a run that was killed. All other tables have each row once.
+- Use rows of `offsets`, `commits`, `members` and `lag` only if `snapshots` has their marker, and of
+  `plan_assignments` only if `plans` has their plan: others are from a run that was killed. The key of a table
+  then identifies a row of a cluster. [SQL views](how-to/query-with-sql.md) have these rows only.
 - The jobs enforce `NOT NULL`. For Spark every column is nullable. New versions only
   [add nullable columns](upgrade.md).
 - *Kept* is the [retention](how-to/maintain-the-lake.md) by `maintenance` of the policy."""

@@ -34,33 +34,32 @@ class SqlEngine(StrEnum):
 def view_statements(reader: LakeReader, engine: SqlEngine) -> Iterator[str]:
     """Yield the statements that create a view of each table that the lake has, without ``;`` at the end.
 
-    Trino registers the tables first, in the schema ``evenlag_tables`` of its catalog ``delta``.
+    Spark and Trino register the tables first, in the schema ``evenlag_tables``; of Trino's catalog ``delta``.
     """
+    catalog = "delta." if engine is SqlEngine.TRINO else ""
     tables = [table for table in TABLES.values() if reader.exists(table)]
-    schema, registered = SCHEMA, f"{SCHEMA}_tables"
-    if engine is SqlEngine.TRINO:
-        schema = f"delta.{SCHEMA}"
-        yield f"CREATE SCHEMA IF NOT EXISTS delta.{registered}"
+    sources = {table: f"{catalog}{SCHEMA}_tables.{table.name}" for table in tables}
+    if engine is SqlEngine.DUCKDB:
+        sources = {table: f"delta_scan({sql_literal(_uri(reader, table))})" for table in tables}
+    else:
+        yield f"CREATE SCHEMA IF NOT EXISTS {catalog}{SCHEMA}_tables"
         for table in tables:
-            place = f"'{registered}', '{table.name}', {sql_literal(_uri(reader, table))}"
-            yield f"CALL delta.system.register_table({place})"
-    yield f"CREATE SCHEMA IF NOT EXISTS {schema}"
+            yield _registration(reader, table, engine)
+    yield f"CREATE SCHEMA IF NOT EXISTS {catalog}{SCHEMA}"
     for table in tables:
-        rows = f"SELECT * FROM {_source(reader, table, engine)}"  # noqa: S608 - the names are ours
+        rows = f"SELECT * FROM {sources[table]}"  # noqa: S608 - the names are ours
         if table in _WRITTEN_LAST:
             last, key = _WRITTEN_LAST[table]
-            finished = f"SELECT {key} FROM {_source(reader, last, engine)}"  # noqa: S608 - the names are ours
-            rows += f" WHERE {key} IN ({finished})"
-        yield f"CREATE OR REPLACE VIEW {schema}.{table.name} AS {rows}"
+            rows += f" WHERE {key} IN (SELECT {key} FROM {sources[last]})"  # noqa: S608 - the names are ours
+        yield f"CREATE OR REPLACE VIEW {catalog}{SCHEMA}.{table.name} AS {rows}"
 
 
-def _source(reader: LakeReader, table: Table, engine: SqlEngine) -> str:
+def _registration(reader: LakeReader, table: Table, engine: SqlEngine) -> str:
     if engine is SqlEngine.TRINO:
-        return f"delta.{SCHEMA}_tables.{table.name}"
-    if engine is SqlEngine.SPARK:
-        path = reader.paths.table(table).replace("`", "``")
-        return f"delta.`{path}`"
-    return f"delta_scan({sql_literal(_uri(reader, table))})"
+        place = f"'{SCHEMA}_tables', '{table.name}', {sql_literal(_uri(reader, table))}"
+        return f"CALL delta.system.register_table({place})"
+    path = reader.paths.table(table).replace("\\", "\\\\").replace('"', '\\"')
+    return f'CREATE TABLE IF NOT EXISTS {SCHEMA}_tables.{table.name} USING delta LOCATION "{path}"'
 
 
 def _uri(reader: LakeReader, table: Table) -> str:

@@ -222,5 +222,5 @@ def test_data_docs_show_the_same_pages(
     folder = tmp_path / "docs"
     arguments = ("--config", str(write_policy(lake)), "--cluster", "c", "--folder", str(folder))
     result = result_of(run_module(connect_server.url, "spark_jobs.data_docs", *arguments))
-    assert result == {"num_runs": 1, "page": str(folder / "index.html")}
+    assert result == {"num_runs": 1, "folder": str(folder)}
     assert SNAPSHOT in (folder / "index.html").read_text(encoding="utf-8")

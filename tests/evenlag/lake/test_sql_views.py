@@ -77,6 +77,9 @@ def test_the_views_have_the_rows_that_count(root: Path, database: duckdb.DuckDBP
             counted = rows.to_pylist()
         answer = database.execute(f"SELECT * FROM evenlag.{table.name}").to_arrow_table()  # noqa: S608 - our names
         shown = [name for name in columns if name in answer.column_names]
+        key_columns = list(dict.fromkeys(("cluster", *table.key)))
+        keys = answer.group_by(key_columns).aggregate([([], "count_all")])
+        assert max(keys["count_all"].to_pylist(), default=1) == 1, table.name
         assert _sorted(answer.select(shown).to_pylist()) == _sorted(
             [{name: row[name] for name in shown} for row in counted]
         ), table.name
@@ -120,13 +123,14 @@ def test_spark_answers_as_duckdb(
             answer = database.execute(query).to_arrow_table().to_pylist()
             assert _sorted(spark.sql(translated).toArrow().to_pylist()) == _sorted(answer), query
     finally:
-        spark.sql("DROP SCHEMA IF EXISTS evenlag CASCADE")
+        for schema in ("evenlag", "evenlag_tables"):
+            spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
 @pytest.fixture
 def questions(tmp_path: Path) -> tuple[evenlag.Lake, list[str]]:
     """A lake with rows for all queries of the page, and these queries for its cluster and day."""
-    root = extract("hints", tmp_path / "whole").root
+    root = extract("hints", tmp_path / "Jane's lake, 5 % é").root
     cluster, day = "north", date(2026, 11, 23)
     head: dict[str, Any] = {"cluster": cluster, "day": day, "slot": datetime(2026, 11, 23, 3, tzinfo=UTC)}
     for snapshot_id, is_met in (("20261123T030000000Z-b", False), ("20261123T020000000Z-a", None)):

@@ -86,7 +86,7 @@ def test_data_docs_say_their_own_lines(policy: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     [line] = done.stderr.splitlines()
     assert " INFO " in line
-    assert 'data_docs: {"num_runs": 0, "page": ' in line
+    assert 'data_docs: {"num_runs": 0, "folder": ' in line
 
 
 def test_great_expectations_is_silent_where_jobs_log(tmp_path: Path) -> None:
