@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -90,7 +89,7 @@ def find_target(
     reset_policy: str | None = None,
 ) -> Target:
     """Return the cluster that is meant; with `bootstrap_servers`, of a policy made from the options."""
-    from evenlag.policy.loader import LAKE_VARIABLE, parse_policy
+    from evenlag.policy.loader import parse_policy
 
     if bootstrap_servers is not None:
         if config is not None:
@@ -106,11 +105,13 @@ def find_target(
         raise UsageError(
             "--group goes with --bootstrap-servers; with a policy file, its rules say which groups"
         )
-    if lake is not None:
-        os.environ[LAKE_VARIABLE] = lake  # for the job's process too
     loaded = find_policy(config)
     if loaded is None:
         raise UsageError("which cluster? Give --bootstrap-servers HOST:PORT, or a policy file with --config")
+    if lake is not None:
+        raise UsageError(
+            "--lake goes with --bootstrap-servers; with a policy file, set EVENLAG_LAKE to override"
+        )
     return Target(loaded, policy_cluster(loaded, cluster))
 
 

@@ -40,7 +40,6 @@ class Runner:
         self.job = ""
         self.arguments: list[str] = []
         self.policy = ""
-        self.lake_variable: str | None = None
         self.remote: str | None = None
         self.events: Sequence[CycleEnded | JobNotice] = ()
 
@@ -55,7 +54,6 @@ class Runner:
         receive: Any = None,
     ) -> dict[str, Any] | None:
         self.job, self.arguments, self.remote = job, list(arguments), remote
-        self.lake_variable = os.environ.get("EVENLAG_LAKE")
         for event in self.events:
             receive(event)
         for argument in arguments:
@@ -94,17 +92,6 @@ def test_a_cycle_is_one_job_of_two_steps(policy: Path, recorded: RecordedLake) -
     names = [argument.partition("=")[0] for argument in runner.arguments]
     assert runner.job == "cycle"
     assert names == ["observe", "decide", "--cluster", "--slot", "--run-id", "--config"]
-
-
-def test_another_lake_than_the_policys_is_the_jobs_too(
-    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EVENLAG_LAKE", "/of/the/caller")
-    runner = Runner({"observe": {}, "decide": {}})
-    lake = str(tmp_path / "other")
-    answer = call(runner, "run", "--config", policy, "--cluster", CLUSTER, "--lake", lake, "--json")
-    assert answer.exit_code == 0, answer.output
-    assert (json.loads(answer.stdout)["lake"], runner.lake_variable) == (lake, lake)
 
 
 def test_the_password_of_a_cluster_without_policy_file_reaches_no_file_and_no_command_line(
