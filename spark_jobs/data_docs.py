@@ -198,9 +198,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _prepare(arguments: argparse.Namespace) -> RepeatedWork:
     loaded = load_policy(arguments.config)
     loaded.cluster_settings(arguments.cluster)
-    context = arguments.context
-    build = build_context if context else build_data_docs
-    folder = _folder(context or arguments.folder, loaded.policy.data_docs, arguments.cluster)
+    build = build_context if arguments.context else build_data_docs
+    folder = _folder(arguments.context or arguments.folder, loaded.policy.data_docs, arguments.cluster)
 
     def run(*_session_and_events: object) -> dict[str, Any]:
         reader = LakeReader(loaded.policy.lake)

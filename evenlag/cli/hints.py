@@ -18,7 +18,7 @@ from evenlag.cli.console import confirm, console, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.layout import SHORT_ID, Column, Table, filled_table, numbers
 from evenlag.cli.option_types import argument, option
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, ReasonOption
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, ReasonOption, TargetLakeOption
 from evenlag.context import acting_person
 from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import did_you_mean, duration, moment, number
@@ -46,7 +46,7 @@ class _HintPlace:
 
     bootstrap_servers: BootstrapOption = None
     hint_topic: HintTopicOption = None
-    lake: LakeOption = None
+    lake: TargetLakeOption = None
     config: ConfigOption = None
     cluster: ClusterOption = None
 

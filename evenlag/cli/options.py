@@ -55,6 +55,7 @@ ClusterOption = Annotated[
 ]
 _LAKE_HELP: Final = "Root of the tables; else $EVENLAG_LAKE, else the policy's, else ./evenlag-lake."
 LakeOption = Annotated[str | None, option("--lake", "LAKE", _LAKE_HELP, lake_root)]
+TargetLakeOption = Annotated[str | None, option("--lake", "LAKE", "With -b: root of the tables.", lake_root)]
 _REMOTE_HELP: Final = (
     f"Spark Connect server sc://HOST:PORT that runs the job; else ${REMOTE_VARIABLE}, else a Spark session "
     f"of its own. A token goes into ${TOKEN_VARIABLE}."

@@ -14,7 +14,6 @@ from evenlag.cli.options import ClusterOption, ConfigOption
 from evenlag.context import find_cluster, find_lake, require_policy
 
 _INTO_HELP = "The folder of the context; an earlier one is replaced."
-_MAX_RUNS = 1_000
 
 app = typer.Typer(no_args_is_help=True, help="The suites that judge snapshots and plans.")
 
@@ -24,7 +23,7 @@ def export_context(
     context: typer.Context,
     *,
     into: Annotated[Path, option("--into", "DIR", _INTO_HELP, path)],
-    runs: Annotated[int, option("--runs", "N", "How many of the last runs.", whole(1, _MAX_RUNS))] = 50,
+    runs: Annotated[int, option("--runs", "N", "How many of the last runs.", whole(1, 1_000))] = 50,
     config: ConfigOption = None,
     cluster: ClusterOption = None,
 ) -> None:

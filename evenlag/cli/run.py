@@ -26,8 +26,8 @@ from evenlag.cli.options import (
     ClusterOption,
     ConfigOption,
     JsonOption,
-    LakeOption,
     RemoteOption,
+    TargetLakeOption,
     every_option,
     reset_policy_option,
 )
@@ -53,7 +53,7 @@ def run(
     config: ConfigOption = None,
     cluster: ClusterOption = None,
     group: Annotated[list[str] | None, option("--group -g", "PATTERN", _GROUP_HELP, pattern)] = None,
-    lake: LakeOption = None,
+    lake: TargetLakeOption = None,
     reset_policy: Annotated[str | None, reset_policy_option(", and it is not moved")] = None,
     publish: Annotated[
         bool,

@@ -38,10 +38,10 @@ def view_statements(reader: LakeReader, engine: SqlEngine) -> Iterator[str]:
     """
     catalog = "delta." if engine is SqlEngine.TRINO else ""
     tables = [table for table in TABLES.values() if reader.exists(table)]
-    sources = {table: f"{catalog}{SCHEMA}_tables.{table.name}" for table in tables}
     if engine is SqlEngine.DUCKDB:
         sources = {table: f"delta_scan({sql_literal(_uri(reader, table))})" for table in tables}
     else:
+        sources = {table: f"{catalog}{SCHEMA}_tables.{table.name}" for table in tables}
         yield f"CREATE SCHEMA IF NOT EXISTS {catalog}{SCHEMA}_tables"
         for table in tables:
             yield _registration(reader, table, engine)

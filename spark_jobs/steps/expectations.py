@@ -39,7 +39,8 @@ def run_suite(
     context = gx.get_context(mode="ephemeral")
     # Of a single row it need not find out which one failed: that is half of its work.
     single = frame[key].iloc[0] if len(frame) == 1 else None
-    [result] = _run_checkpoint(context, name, entries, frame, key if single is None else None)
+    values = _comparable(frame, entries)
+    [result] = _run_checkpoint(context, name, entries, values, key if single is None else None)
     found = {one.expectation_config.meta["name"]: one for one in result.results}
     return {
         entry.name: frozenset(_failed_rows(entry, found[entry.name], key, single, consequence))
@@ -58,8 +59,9 @@ def export_context(
     data = folder / "data"
     data.mkdir()
     for name, (entries, frame) in suites.items():
-        _comparable(frame, entries).to_parquet(data / f"{name}.parquet")
-        _run_checkpoint(context, name, entries, frame, key)
+        values = _comparable(frame, entries)
+        values.to_parquet(data / f"{name}.parquet")
+        _run_checkpoint(context, name, entries, values, key)
 
 
 def gate_verdicts(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list[dict[str, Any]]:
@@ -102,9 +104,9 @@ def import_great_expectations() -> Any:
 
 
 def _run_checkpoint(
-    context: Any, name: str, entries: Iterable[Entry], frame: pd.DataFrame, listed_by: str | None
+    context: Any, name: str, entries: Iterable[Entry], values: pd.DataFrame, listed_by: str | None
 ) -> Iterable[Any]:
-    """Add a suite, its validation of a frame, and a checkpoint of the same name; return what this finds.
+    """Add a suite, its validation of comparable values, and a checkpoint of its name; return what this finds.
 
     listed_by: The column by which failing rows are listed; None if they are not.
     """
@@ -122,7 +124,7 @@ def _run_checkpoint(
         validation_definitions=[context.validation_definitions.add(validation)],
         result_format=listed if listed_by else {"result_format": "BOOLEAN_ONLY"},
     )
-    run = context.checkpoints.add(checkpoint).run({"dataframe": _comparable(frame, entries)})
+    run = context.checkpoints.add(checkpoint).run({"dataframe": values})
     found: Iterable[Any] = run.run_results.values()
     return found
 

@@ -129,8 +129,10 @@ def _unwell(events: Sequence[Event]) -> dict[str, list[tuple[float, float]]]:
 def _is_excused(
     partition: Partition, led: _Round | None, unwell: Mapping[str, list[tuple[float, float]]]
 ) -> bool:
-    if led is None or led.is_overtaken:
-        return led is not None
+    if led is None:
+        return False
+    if led.is_overtaken:
+        return True
     if not led.was_received:
         spans = [span for name in (*led.members, "") for span in unwell.get(name, ())]
     elif partition in led.owner:
