@@ -79,13 +79,6 @@ class _DagPolicy:
     path: Path
     settings: Policy
 
-    def needs_approval(self, cluster: str) -> bool:
-        """Return whether a rule of mode ``approve`` applies to a cluster."""
-        return any(
-            rule.mode is Mode.APPROVE and cluster in (rule.clusters or self.settings.clusters)
-            for rule in self.settings.groups
-        )
-
 
 def _read_dag_policy(given: Path | None = None) -> _DagPolicy:
     """Read the policy file, or that of ``EVENLAG_CONFIG``; the environment stays as it is."""
@@ -222,7 +215,7 @@ def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: _DagPolicy, o
     # of its last tasks: completed fails with publish, so a failed run stays failed if report succeeds.
     completed = EmptyOperator(task_id="completed", execution_timeout=PUBLISH_TIMEOUT)
     observe >> decide >> published >> [tasks.report(str(config), cluster, prefix), completed]
-    if policy.needs_approval(cluster):
+    if Mode.APPROVE in policy.settings.modes(cluster):
         waiting = tasks.find_waiting(str(config), cluster)
         TriggerDagRunOperator.partial(
             task_id="ask",

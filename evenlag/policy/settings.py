@@ -301,13 +301,17 @@ class Policy(SettingsModel):
             found |= {f"clusters.{name}.{key}": each for key, each in self.clusters[name].secrets().items()}
         return found
 
+    def modes(self, cluster: str) -> set[Mode]:
+        """Return the modes that the rules give to groups of a cluster."""
+        return {
+            min(rule.mode, self.max_mode, key=lambda mode: mode.rank)
+            for rule in self.groups
+            if cluster in (rule.clusters or (cluster,))
+        }
+
     def publishes_to(self, cluster: str) -> bool:
         """Return whether a rule lets hints be published to a cluster."""
-        ceiling = self.max_mode.rank
-        return any(
-            min(rule.mode.rank, ceiling) >= Mode.APPROVE.rank and cluster in (rule.clusters or (cluster,))
-            for rule in self.groups
-        )
+        return not self.modes(cluster) <= {Mode.OBSERVE, Mode.SHADOW}
 
     def _at_most(self, settings: GroupSettings) -> GroupSettings:
         if settings.mode.rank <= self.max_mode.rank:

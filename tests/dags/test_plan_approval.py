@@ -10,6 +10,7 @@ import pytest
 from evenlag.airflow.approval import PlanApprovalOperator
 from evenlag.airflow.tasks import approval_run_id
 from evenlag.policy.group_settings import GroupSettings
+from tests.support.each import for_each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +62,20 @@ def test_the_cycle_asks_where_a_rule_lets_a_person_approve_and_waits_for_nobody(
     assert not ask.partial_kwargs.get("wait_for_completion")
     assert "publish" not in asking.get_task("find_waiting").get_flat_relative_ids(upstream=False)
     assert "find_waiting" not in dag_bag.dags["lag_rebalance__by-hand"].task_ids
+
+
+@for_each(("approve", "shadow"))
+def test_max_mode_decides_whether_the_cycle_asks(max_mode: str, policy_file: Path, tmp_path: Path) -> None:
+    from evenlag.airflow import make_dags
+
+    rules = "groups: [{match: payments, mode: auto}, {match: refunds, clusters: orders, mode: approve}]"
+    text = policy_file.read_text(encoding="utf-8").partition("groups:")[0]
+    changed = tmp_path / "evenlag.yaml"
+    changed.write_text(f"{text}{rules}\nmax_mode: {max_mode}\n", encoding="utf-8")
+    dags = make_dags(changed, dag_prefix=f"{max_mode}_")
+    asking = sorted(dag.dag_id for dag in dags.values() if "ask" in dag.task_ids)
+    names = ["approve_lag_rebalance__by-hand", "approve_lag_rebalance__orders"]
+    assert asking == (names if max_mode == "approve" else [])
 
 
 def test_a_plan_has_one_run_however_often_it_is_triggered() -> None:
