@@ -192,6 +192,8 @@ class Report:
     plans: Rows of `evenlag.queries.plan_rows.plan_rows`, newest first, as of the end of the period.
     num_snapshots_left_out: Snapshots at the beginning of the period that were not read: too many rows.
     advice: The group's row of ``advice`` of the last snapshot.
+    partitions: Rows of `evenlag.queries.lag.partition_rows` of the last snapshot, with ``owner`` and ``host``
+        as shown, and ``first_lag_records`` in the first snapshot of the period.
     """
 
     cluster: str
@@ -217,3 +219,4 @@ class Report:
     num_by_event: Mapping[str, int] = field(default_factory=dict)
     num_snapshots_left_out: int = 0
     advice: Mapping[str, Any] | None = None
+    partitions: Sequence[Mapping[str, Any]] = ()

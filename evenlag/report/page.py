@@ -55,7 +55,6 @@ some values are unknown. In brackets: the bounds that the snapshots leave.</p>""
 _KIND_BY_STATUS: Final[dict[str, str]] = {
     PlanEvent.APPLIED: "good",
     PlanEvent.APPROVED: "good",
-    PlanEvent.PUBLISHED: "plain",
     PlanEvent.REJECTED: "warn",
     PlanEvent.IGNORED: "warn",
     PlanEvent.EXPIRED: "warn",
@@ -77,6 +76,7 @@ def report_page(
     """
     sections = (
         ("change", "Lag of each member", change_section(report)),
+        ("partitions", "Partitions", partitions_section(report.partitions)),
         ("timeline", "Partition ownership", timeline_section(report)),
         ("lag", "Lag over time", lag_section(report)),
         ("policies", "Candidates compared", policies_section(report)),
@@ -260,6 +260,31 @@ def _unknown_in_change(change: LagChange) -> str:
     return f" {' '.join(sentences)} ≥ marks a lower bound in the table; a bar shows only what was known."
 
 
+def partitions_section(partitions: Sequence[Mapping[str, Any]]) -> Html:
+    """Build the section on the partitions in the last snapshot, by lag."""
+    columns = (
+        "partition", "owner", "host", "status", "committed#", "end#", "lag#", "at first#", "in/s#", "out/s#",
+        "behind by#",
+    )  # fmt: skip
+    rows = [
+        (
+            f"{row['topic']}-{row['partition']}",
+            row["owner"],
+            row["host"] or "",
+            row["status"],
+            *(number(row[name]) for name in ("committed_offset", "end_offset")),
+            bounded(row["lag_records"], row["lag_bound"]),
+            number(row["first_lag_records"]),
+            number(row["arrival_rate_records_per_s"], digits=1),
+            number(row["consume_rate_records_per_s"], digits=1),
+            bounded_duration(row["time_lag_ms"], row["time_lag_at_least_ms"]),
+        )
+        for row in partitions[:MAX_ROWS]
+    ]
+    about = "In the last snapshot; at first: the lag in the first snapshot of the period"
+    return Html(table(columns, rows, caption=about) + left_out(partitions))
+
+
 def timeline_section(report: Report) -> Html:
     """Build the section on the owners of the partitions over time."""
     timeline = report.timeline
@@ -349,7 +374,6 @@ def lag_section(report: Report) -> Html:
         + text(legend([(line("--ink", width=3.4), observed.name), *lines, *marks]))
         + hint
         + _folded("The measured numbers", columns, rows, "Measured lag, in records; ≥: a lower bound")
-        + (details("Lag by candidate", _peaks(report.replayed)) if report.replayed else "")
     )
 
 
@@ -373,22 +397,6 @@ def _unknown(report: Report) -> str:
         for status, seen, most in observed.unknown
     )
     return f" {' '.join(sentences)} Status of the partitions whose lag was not known: {statuses}."
-
-
-def _peaks(replayed: Iterable[Series]) -> Html:
-    rows = []
-    for each in replayed:
-        known = [value for value in each.lag_records if value is not None]
-        rows.append(
-            (each.name, *(number(v) for v in (known[0], max(known), known[-1])))
-            if known
-            else (each.name, "", "", "")
-        )
-    return table(
-        ("candidate", "first#", "largest#", "last#"),
-        rows,
-        caption="Lag of the group by candidate, in records",
-    )
 
 
 def _coinciding(replayed: Sequence[Series]) -> str:

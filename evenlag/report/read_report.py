@@ -54,6 +54,8 @@ from evenlag.queries.lag import (
     drain_times,
     group_rows,
     member_rows,
+    owner_text,
+    partition_rows,
     read_speeds,
 )
 from evenlag.queries.plan_rows import plan_rows
@@ -109,12 +111,7 @@ _CAUSES: Final = {
     RebalanceCause.HINT_APPLIED: "a hint was followed",
     RebalanceCause.UNKNOWN: "the snapshots do not show why",
 }
-_COUNTS: Final = {
-    "num_moved": "moved",
-    "num_returned": "returned",
-    "num_placed": "placed",
-    "num_freed": "freed",
-}
+_COUNTS: Final = ("moved", "returned", "placed", "freed")
 _NOT_OWNED: Final = {
     OwnershipState.NOBODY: "nobody held it",
     OwnershipState.UNKNOWN: "the group did not show it",
@@ -281,6 +278,7 @@ def read_report(
         num_by_event=Counter(event["event"] for event in events if event["at"] >= scope.since),
         num_snapshots_left_out=num_left_out,
         advice=advice[0] if advice else None,
+        partitions=_partitions(scope, of_group, lag, names),
     )
 
 
@@ -326,6 +324,22 @@ def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
         f"no snapshot of {scope.cluster} from {moment(scope.since)} to {moment(scope.until)} has the group "
         f"{scope.group_id!r}; groups there: {names}. Use a longer period: --hours"
     )
+
+
+def _partitions(scope: Scope, filters: Sequence[Filter], lag: pa.Table, names: Names) -> list[dict[str, Any]]:
+    members = scope.reader.read(MEMBERS, columns=["member_id", "client_host"], filters=filters).to_pylist()
+    hosts = {row["member_id"]: row["client_host"] for row in members}
+    of_first = lag.filter(pc.equal(lag["snapshot_id"], next(iter(scope.read_at)))).to_pylist()
+    first = {(row["topic"], row["partition"]): row["lag_records"] for row in of_first}
+    return [
+        row
+        | {
+            "owner": names.of(row["owner_member_id"]) if row["owner_member_id"] else owner_text(row),
+            "host": hosts.get(row["owner_member_id"]),
+            "first_lag_records": first.get((row["topic"], row["partition"])),
+        }
+        for row in partition_rows(scope.reader.read(LAG, filters=filters))
+    ]
 
 
 def _plans(scope: Scope, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -709,7 +723,7 @@ def _rebalance(row: Mapping[str, Any], names: Names) -> Mark:
         for what in ("joined", "left")
         if row[what]
     ]
-    counts = [f"{row[name]} {what}" for name, what in _COUNTS.items() if row[name]]
+    counts = [f"{count} {what}" for what in _COUNTS if (count := row[f"num_{what}"])]
     return Mark(row["seen_at"], "rebalance", "; ".join([why, *who, ", ".join(counts) or "nothing moved"]))
 
 

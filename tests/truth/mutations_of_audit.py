@@ -16,7 +16,6 @@ _JOINING: Final = "evenlag/audit/interval_merge.py"
 _REPORT: Final = "evenlag/report/read_report.py"
 _CHANGE: Final = "evenlag/report/read_report.py"
 _PLANS_SECTION: Final = "evenlag/report/page.py"
-_SECTIONS: Final = "evenlag/report/page.py"
 
 MUTATIONS_OF_AUDIT: Final = (
     # audit ----------------------------------------------------------------------------------------------
@@ -141,10 +140,10 @@ MUTATIONS_OF_AUDIT: Final = (
         'plan["max_member_lag_predicted_records"],',
     ),
     Mutation(
-        "the first lag of a replay is its last",
+        "the first lag of a partition is its last",
         STEP,
-        _SECTIONS,
-        "(known[0], max(known), known[-1])",
-        "(known[-1], max(known), known[-1])",
+        _REPORT,
+        'first.get((row["topic"], row["partition"]))',
+        'row["lag_records"]',
     ),
 )

@@ -32,6 +32,12 @@ _AT: Final = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 _LATER: Final = _AT + timedelta(minutes=5)
 
 
+_OF_PARTITION = (
+    "committed_offset", "end_offset", "lag_records", "lag_bound", "first_lag_records",
+    "arrival_rate_records_per_s", "consume_rate_records_per_s", "time_lag_ms", "time_lag_at_least_ms",
+)  # fmt: skip
+
+
 def report_html(names: Sequence[str]) -> str:
     """Return the page of a report, as Airflow shows it: with links to other groups and clusters."""
     turn = _turn(names)
@@ -57,6 +63,11 @@ def report_html(names: Sequence[str]) -> str:
         groups=tuple(GroupLag(name, 3, 8, 1_000, 900) for name in names),
         verdict=Verdict(VerdictKind.WARN, next(turn), next(turn), next(turn)),
         change=LagChange(members, _AT, "a" * 64, next(turn), 3, _LATER),
+        partitions=[
+            dict.fromkeys(_OF_PARTITION)
+            | {"topic": name, "partition": 3, "owner": next(turn), "host": next(turn), "status": next(turn)}
+            for name in names
+        ],
         timeline=Timeline(partitions, owners, intervals, marks),
         observed=Series(next(turn), *lag, (0, 1), ((next(turn), 1, 1),)),
         replayed=tuple(Series(next(turn), *lag) for _ in range(3)),

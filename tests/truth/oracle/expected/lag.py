@@ -239,7 +239,7 @@ def _group_cells(row: Row, *, with_unknown: bool) -> list[str]:
 
 def _check_group(session: Session, head: Row, group: Row) -> None:
     group_id, snapshot_id = group["group_id"], head["snapshot_id"]
-    in_order = sorted(session.rows.lag_of(snapshot_id, group_id), key=_heaviest_first)
+    in_order = sorted(session.rows.lag_of(snapshot_id, group_id), key=heaviest_first)
     partitions = [{name: row.get(name) for name in _PARTITION} for row in in_order]
     members = member_rows(session.rows, snapshot_id, group_id, counted)
     kept = session.rows.where("members", snapshot_id=snapshot_id, group_id=group_id)
@@ -292,7 +292,7 @@ def _member_cells(row: Row, group: Row, clients: Mapping[str, str], *, with_unkn
     ]
 
 
-def _heaviest_first(row: Row) -> tuple[Any, ...]:
+def heaviest_first(row: Row) -> tuple[Any, ...]:
     lag = row["lag_records"]
     return (lag is None, -(lag or 0), row["topic"], row["partition"])
 

@@ -17,9 +17,11 @@ from tests.truth.oracle.expected.compare import (
 )
 from tests.truth.oracle.expected.lag import (
     at_least,
+    bounded,
     bounded_time,
     count_unknown,
     group_rows,
+    heaviest_first,
     member_rows,
     times,
     totals,
@@ -30,7 +32,7 @@ from tests.truth.oracle.expected.verdict import drain_tile, expected_verdict
 from tests.truth.oracle.forms import UNKNOWN, as_on_page, duration, moment, number, page_moment, percent
 from tests.truth.oracle.lake_rows import by, counted, known_sum
 from tests.truth.oracle.page import bars, parse_page, pictures
-from tests.truth.oracle.report_period import read_period
+from tests.truth.oracle.report_period import member_names, read_period
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -95,6 +97,7 @@ def check_page(
     compare.lag_over_time()
     compare.policies()
     compare.change(html)
+    compare.partitions()
     compare.timeline(html)
 
 
@@ -257,26 +260,36 @@ class _Comparison:
             )
             message = f"by {median} at the median and {p95} at the 95th"
             self._same("error of the model", any(message in text for text in self._page.captions), True)
-        self._same("lag by policy", self._table("Lag of the group by candidate"), self._peaks())
 
-    def _peaks(self) -> list[list[str]]:
-        first, last = (self._period.snapshots[place]["end_read_at"] for place in (0, -1))
-        # Lakes of older versions have these times in whole milliseconds.
-        first = first.replace(microsecond=first.microsecond // 1000 * 1000)
-        by_policy = by(self._period.in_days("replays"), "policy")
-        found = []
-        for policy in sorted(by_policy, key=lambda name: (name != OBSERVED, name)):
-            days = sorted(by_policy[policy], key=lambda row: row["day"])
-            points = [
-                lag
-                for row in days
-                for at, lag in zip(row["at"] or (), row["lag_records"] or (), strict=True)
-                if first <= at <= last
-            ]
-            if points:
-                shown = [number(value) for value in (points[0], max(points), points[-1])]
-                found.append([OBSERVED_SHOWN if policy == OBSERVED else policy, *shown])
-        return found
+    def partitions(self) -> None:
+        """Compare the table of the partitions in the last snapshot."""
+        period, rows = self._period, self._period.rows
+        names = member_names(period)
+        kept = rows.where("members", snapshot_id=period.newest["snapshot_id"], group_id=period.group_id)
+        hosts = {row["member_id"]: row["client_host"] for row in kept}
+        of_first = rows.lag_of(period.snapshots[0]["snapshot_id"], period.group_id)
+        first = {(row["topic"], row["partition"]): row["lag_records"] for row in of_first}
+        in_order = sorted(rows.lag_of(period.newest["snapshot_id"], period.group_id), key=heaviest_first)
+        expected = []
+        for row in in_order[:_MAX_ROWS]:
+            owner = row["owner_member_id"]
+            nobody = "not known" if row.get("owner_problem") else "nobody"
+            expected.append(
+                [
+                    f"{row['topic']}-{row['partition']}",
+                    names.get(owner, owner) if owner else nobody,
+                    hosts.get(owner) or "",
+                    row["status"] or "",
+                    number(row["committed_offset"]),
+                    number(row["end_offset"]),
+                    bounded(number(row["lag_records"]), row.get("lag_bound")),
+                    number(first.get((row["topic"], row["partition"]))),
+                    number(row["arrival_rate_records_per_s"], digits=1),
+                    number(row["consume_rate_records_per_s"], digits=1),
+                    bounded_time(row),
+                ]
+            )
+        self._same("partitions", self._table("In the last snapshot"), expected)
 
     def change(self, html: str) -> None:
         """Compare the lag of each member around a plan: the table, the caption's times, and the bars."""
