@@ -44,7 +44,7 @@ class _Root(Group):
             raise typer.Exit(error.exit_code) from error
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]
-            extra = next((extra for extra, modules in _EXTRAS.items() if module in modules), None)
+            extra = next((extra for extra, modules in demo.EXTRAS.items() if module in modules), None)
             if extra is None:
                 raise
             print_error(f"this needs {error.name}, which is not installed: pip install 'evenlag[{extra}]'")
@@ -58,12 +58,6 @@ class _Root(Group):
             print_error("stopped")
             raise typer.Exit(130) from None
 
-
-_EXTRAS = {
-    "airflow": {"airflow"},
-    "cli": {"deltalake", "kafka", "matplotlib", "pyarrow", "pydantic", "starlette", "uvicorn", "yaml"},
-    "spark": {"delta", "great_expectations", "pyspark"},
-}
 
 app = typer.Typer(
     name="evenlag",

@@ -16,7 +16,7 @@ import typer
 from assignor_core.errors import AssignorError, ProblemError
 from evenlag.cli.console import console, print_error
 from evenlag.cli.layout import Column, filled_table, numbers
-from evenlag.cli.option_types import argument, option, path, shown
+from evenlag.cli.option_types import argument, flag, option, path, shown
 from evenlag.errors import UsageError
 from evenlag.formatting import number
 
@@ -60,11 +60,9 @@ def assign(
         str | None,
         option("--assignor -a", "NAME", "Its name, or all; the one that the problem names without it."),
     ] = None,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="One problem a line, one answer a line.")] = False,
-    rounds: Annotated[
-        bool, typer.Option("--rounds", help="Run a cooperative assignor until it settles.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With all: answers in JSON, no table.")] = False,
+    jsonl: Annotated[bool, flag("--jsonl", "One problem a line, one answer a line.")] = False,
+    rounds: Annotated[bool, flag("--rounds", "Run a cooperative assignor until it settles.")] = False,
+    as_json: Annotated[bool, flag("--json", "With all: answers in JSON, no table.")] = False,
     parameters: Annotated[
         list[Any] | None,
         option(

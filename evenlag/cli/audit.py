@@ -27,7 +27,7 @@ from evenlag.cli.layout import (
     left_out,
     numbers,
 )
-from evenlag.cli.option_types import MAX_GAP_S, argument, option, real, whole
+from evenlag.cli.option_types import MAX_GAP_S, argument, flag, option, real, whole
 from evenlag.cli.option_types import moment as moment_type
 from evenlag.cli.options import AnyGroupArgument, JsonOption, LakeScope, LimitOption, RemoteOption
 from evenlag.errors import NotFoundError
@@ -134,9 +134,7 @@ def diff(
     since: Annotated[datetime, argument("FROM", _MOMENT_FORM, moment_type)],
     until: Annotated[datetime, argument("TO", _MOMENT_FORM, moment_type)],
     *,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also show partitions that did not change.")
-    ] = False,
+    everything: Annotated[bool, flag("--all", "Also show partitions that did not change.")] = False,
     answer: _Answer,
 ) -> None:
     """Show how a group's assignment differs between two moments."""
@@ -159,7 +157,7 @@ def churn(
     since: SinceOption = None,
     until: UntilOption = None,
     max_gap: MaxGapOption = None,
-    show_moves: Annotated[bool, typer.Option("--moves", help="Show each partition that moved.")] = False,
+    show_moves: Annotated[bool, flag("--moves", "Show each partition that moved.")] = False,
     answer: _Answer,
 ) -> None:
     """Show rebalances with their causes and what they moved; --export writes the moves."""
@@ -226,7 +224,7 @@ def anomalies(
 def build(
     context: typer.Context,
     *,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Audit every day again.")] = False,
+    rebuild: Annotated[bool, flag("--rebuild", "Audit every day again.")] = False,
     remote: RemoteOption = None,
     scope: LakeScope,
     as_json: JsonOption = False,

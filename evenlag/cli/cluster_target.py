@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -35,10 +36,15 @@ HintTopicOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster of a policy; `written_policy` is the policy's text if it was derived from options."""
+    """A cluster of a policy.
+
+    lake: Another lake than the policy's.
+    written_policy: The policy's text if it was derived from options.
+    """
 
     loaded: LoadedPolicy
     name: str
+    lake: str | None
     written_policy: str | None = None
 
     @property
@@ -69,13 +75,32 @@ class Target:
         A policy that was derived from options is written to a temporary file, with secrets by the names of
         their variables.
         """
-        if self.written_policy is None:
-            yield config
-            return
-        with tempfile.TemporaryDirectory(prefix="evenlag-") as folder:
-            file = Path(folder) / "evenlag.yaml"
-            file.write_text(self.written_policy, encoding="utf-8")
-            yield file
+        with _override_lake(self.lake):
+            if self.written_policy is None:
+                yield config
+                return
+            with tempfile.TemporaryDirectory(prefix="evenlag-") as folder:
+                file = Path(folder) / "evenlag.yaml"
+                file.write_text(self.written_policy, encoding="utf-8")
+                yield file
+
+
+@contextmanager
+def _override_lake(lake: str | None) -> Iterator[None]:
+    """Give another lake to policies that are read in a ``with`` block, also by processes started there."""
+    from evenlag.policy.loader import LAKE_VARIABLE
+
+    before = os.environ.get(LAKE_VARIABLE)
+    if lake is None or lake == before:
+        yield
+        return
+    os.environ[LAKE_VARIABLE] = lake
+    try:
+        yield
+    finally:
+        del os.environ[LAKE_VARIABLE]
+        if before is not None:
+            os.environ[LAKE_VARIABLE] = before
 
 
 def find_target(
@@ -91,6 +116,8 @@ def find_target(
     """Return the cluster that is meant; with `bootstrap_servers`, of a policy made from the options."""
     from evenlag.policy.loader import parse_policy
 
+    if lake is not None and "://" not in lake:
+        lake = str(Path(lake).absolute())
     if bootstrap_servers is not None:
         if config is not None:
             raise UsageError("give --config or --bootstrap-servers, not both")
@@ -98,21 +125,19 @@ def find_target(
         text = policy_text(
             bootstrap_servers, name, lake=lake, groups=groups, publish=publish, reset_policy=reset_policy
         )
-        return Target(parse_policy(text, name="the command line"), name, text)
+        with _override_lake(lake):
+            return Target(parse_policy(text, name="the command line"), name, lake, text)
     if reset_policy:
         raise UsageError("--reset-policy goes with --bootstrap-servers; a policy file has a rule for it")
     if groups:
         raise UsageError(
             "--group goes with --bootstrap-servers; with a policy file, its rules say which groups"
         )
-    loaded = find_policy(config)
+    with _override_lake(lake):
+        loaded = find_policy(config)
     if loaded is None:
         raise UsageError("which cluster? Give --bootstrap-servers HOST:PORT, or a policy file with --config")
-    if lake is not None:
-        raise UsageError(
-            "--lake goes with --bootstrap-servers; with a policy file, set EVENLAG_LAKE to override"
-        )
-    return Target(loaded, policy_cluster(loaded, cluster))
+    return Target(loaded, policy_cluster(loaded, cluster), lake)
 
 
 def policy_text(
@@ -145,7 +170,7 @@ def policy_text(
     ]
     if groups:
         rules.append({"match": "*", "mode": Mode.OBSERVE.value})
-    root = str(Path(lake or DEFAULT_LAKE).absolute()) if "://" not in (lake or "") else lake
     kafka = kafka_settings_from_environment()
     cluster = {"bootstrap_servers": bootstrap_servers, "schedule": None, "kafka": kafka}
+    root = lake or str(DEFAULT_LAKE.absolute())
     return dump_yaml({"lake": root, "clusters": {name: cluster}, "groups": rules})

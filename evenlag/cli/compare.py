@@ -14,15 +14,8 @@ from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.job_runner import job_result
 from evenlag.cli.layout import GROUP, Column, Table, filled_table, numbers
 from evenlag.cli.option_types import day as day_type
-from evenlag.cli.option_types import option
-from evenlag.cli.options import (
-    AnyGroupArgument,
-    ClusterOption,
-    ConfigOption,
-    JsonOption,
-    LakeScope,
-    RemoteOption,
-)
+from evenlag.cli.option_types import flag, option
+from evenlag.cli.options import AnyGroupArgument, ClusterScope, JsonOption, LakeScope, RemoteOption
 from evenlag.context import policy_cluster, require_policy
 from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import (
@@ -72,10 +65,9 @@ def show(
     until: Annotated[date | None, option("--to", "DAY", "Last day.", day_type)] = None,
     by: Annotated[By, typer.Option("--by", help="The metric to rank by; lower is better.")] = By.WAITING_P99,
     continuous: Annotated[
-        bool,
-        typer.Option("--continuous", help="Show periods that were simulated as a whole, by their first day."),
+        bool, flag("--continuous", "Show periods that were simulated as a whole, by their first day.")
     ] = False,
-    per_group: Annotated[bool, typer.Option("--per-group", help="One table per group.")] = False,
+    per_group: Annotated[bool, flag("--per-group", "One table per group.")] = False,
     scope: LakeScope,
     as_json: JsonOption = False,
     export: ExportOption = None,
@@ -162,27 +154,23 @@ def run(
         ),
     ] = None,
     continuous: Annotated[
-        bool,
-        typer.Option("--continuous", help="Simulate the days as one period; written to continuous_replays."),
+        bool, flag("--continuous", "Simulate the days as one period; written to continuous_replays.")
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Compare days again that were compared before.")
-    ] = False,
+    force: Annotated[bool, flag("--force", "Compare days again that were compared before.")] = False,
     remote: RemoteOption = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
+    scope: ClusterScope,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate policies on past days with Spark; contacts no broker."""
     from evenlag.policy.candidates import parse_candidate
 
-    name = policy_cluster(require_policy(config), cluster)
+    name = policy_cluster(require_policy(scope.config), scope.cluster)
     for text in assignor or ():
         parse_candidate(text)
     first = day or (datetime.now(UTC) - timedelta(days=1)).date()
     if to is not None and to < first:
         raise UsageError(f"--to {to} lies before --day {first}")
-    days = {"cluster": name, "day": first, "to": to or first, "config": config, "assignor": assignor}
+    days = {"cluster": name, "day": first, "to": to or first, "config": scope.config, "assignor": assignor}
     done = job_result(context, remote, "compare", **days, continuous=continuous, force=force)
     if as_json:
         print_json({"cluster": name, "is_continuous": continuous} | done)

@@ -11,17 +11,15 @@ import typer
 
 from evenlag.bundle import bundle_root
 from evenlag.cli import option_types
-from evenlag.cli.option_types import option
+from evenlag.cli.option_types import flag, option
 from evenlag.enums import GroupType
 from evenlag.errors import JobError
 
-_NEEDED: Final = {
-    "airflow": "airflow",
-    "great_expectations": "spark",
-    "pyspark": "spark",
-    "deltalake": "cli",
-    "kafka": "cli",
-    "matplotlib": "cli",
+# The modules that each extra installs.
+EXTRAS: Final = {
+    "airflow": {"airflow"},
+    "cli": {"deltalake", "kafka", "matplotlib", "pyarrow", "pydantic", "starlette", "uvicorn", "yaml"},
+    "spark": {"delta", "great_expectations", "pyspark"},
 }
 
 
@@ -43,7 +41,7 @@ def demo(
             option_types.path,
         ),
     ] = Path(".demo"),
-    keep_going: Annotated[bool, typer.Option("--keep", help="Keep everything running until Ctrl-C.")] = False,
+    keep_going: Annotated[bool, flag("--keep", "Keep everything running until Ctrl-C.")] = False,
     protocol: Annotated[
         DemoProtocol,
         typer.Option(
@@ -67,8 +65,8 @@ def demo(
     if protocol is DemoProtocol.CONSUMER and client == "java":
         problem = "is for the classic protocol: leave --protocol consumer out"
         raise typer.BadParameter(problem, param_hint="--client java")
-    needed = _NEEDED | ({"confluent_kafka": "kip848"} if protocol is DemoProtocol.CONSUMER else {})
-    missing = sorted({extra for module, extra in needed.items() if find_spec(module) is None})
+    needed = EXTRAS | ({"kip848": {"confluent_kafka"}} if protocol is DemoProtocol.CONSUMER else {})
+    missing = sorted(extra for extra, modules in needed.items() if None in map(find_spec, modules))
     if missing:
         raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")
     arguments = [

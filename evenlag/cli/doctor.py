@@ -14,7 +14,7 @@ from rich.text import Text
 
 from evenlag.cli.console import console, print_json
 from evenlag.cli.layout import Column, Table, filled_table, numbers
-from evenlag.cli.option_types import option, real, url, whole
+from evenlag.cli.option_types import flag, option, real, url, whole
 from evenlag.cli.options import JsonOption, LakeScope
 from evenlag.context import find_lake, find_policy
 from evenlag.doctor.model import Result, Verdict
@@ -42,10 +42,7 @@ _MAX_AGE_S = 316_224_000
 def doctor(
     *,
     freshness_only: Annotated[
-        bool,
-        typer.Option(
-            "--freshness-only", help="Only check that every cluster has a fresh snapshot, for probes."
-        ),
+        bool, flag("--freshness-only", "Only check that every cluster has a fresh snapshot, for probes.")
     ] = False,
     only: Annotated[
         list[str] | None,
@@ -57,9 +54,9 @@ def doctor(
         list[str] | None,
         typer.Option("--skip", metavar="NAME", help="An area or a check to leave out; repeatable."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="A warning is a failure too.")] = False,
+    strict: Annotated[bool, flag("--strict", "A warning is a failure too.")] = False,
     probe_writes: Annotated[
-        bool, typer.Option("--probe-writes", help="Also write to the hint topic and the lake, and undo it.")
+        bool, flag("--probe-writes", "Also write to the hint topic and the lake, and undo it.")
     ] = False,
     airflow_url: Annotated[str | None, option("--airflow-url", "URL", _AIRFLOW_HELP, url)] = None,
     dag_prefix: Annotated[

@@ -17,8 +17,8 @@ from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, Target,
 from evenlag.cli.console import confirm, console, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.layout import SHORT_ID, Column, Table, filled_table, numbers
-from evenlag.cli.option_types import argument, option
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, ReasonOption, TargetLakeOption
+from evenlag.cli.option_types import argument, flag, option
+from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, ReasonOption
 from evenlag.context import acting_person
 from evenlag.errors import JobError, NotFoundError
 from evenlag.formatting import did_you_mean, duration, moment, number
@@ -46,7 +46,7 @@ class _HintPlace:
 
     bootstrap_servers: BootstrapOption = None
     hint_topic: HintTopicOption = None
-    lake: TargetLakeOption = None
+    lake: LakeOption = None
     config: ConfigOption = None
     cluster: ClusterOption = None
 
@@ -378,7 +378,8 @@ def withdraw(
     done = withdraw_hint(target.loaded, target.name, group, **by)
     if as_json:
         answer = asdict(done)
-        print_json({"cluster": target.name, **answer, "unpublished_plans": answer.pop("unpublished"), **by})
+        unpublished = answer.pop("unpublished")
+        print_json({"cluster": target.name, **answer, "unpublished_plans": unpublished, **by})
         return
     out = console()
     out.print(f"{group}: {_withdrawal_text(done)}.", soft_wrap=True)
@@ -419,7 +420,7 @@ def resume(*, record: _Record, place: _HintPlace, as_json: JsonOption = False) -
 def purge(
     *,
     record: _Record,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     place: _HintPlace,
     as_json: JsonOption = False,
 ) -> None:

@@ -29,7 +29,7 @@ from evenlag.cli.layout import (
     filled_table,
     numbers,
 )
-from evenlag.cli.option_types import argument, option, pattern, whole
+from evenlag.cli.option_types import argument, flag, option, pattern, whole
 from evenlag.cli.options import JsonOption, LakeScope, LimitOption, every_option, reset_policy_option
 from evenlag.context import newest_snapshot
 from evenlag.enums import LagBound, LagStatus
@@ -181,12 +181,10 @@ def lag(
     *,
     bootstrap_servers: BootstrapOption = None,
     live: Annotated[
-        bool, typer.Option("--live", help="Read the cluster of the policy file now, not the last snapshot.")
+        bool, flag("--live", "Read the cluster of the policy file now, not the last snapshot.")
     ] = False,
     reset_policy: Annotated[str | None, reset_policy_option()] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Refresh continuously until Ctrl-C, with rates.")
-    ] = False,
+    watch: Annotated[bool, flag("--watch -w", "Refresh continuously until Ctrl-C, with rates.")] = False,
     every: Annotated[float | None, every_option("snapshots", _DEFAULT_INTERVAL_S)] = None,
     limit: LimitOption = 40,
     choice: GroupChoice,

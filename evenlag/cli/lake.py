@@ -14,8 +14,8 @@ import typer
 from evenlag.cli.console import confirm, console, print_json, print_line, status_text
 from evenlag.cli.job_runner import JobFailedError, job_result
 from evenlag.cli.layout import Column, filled_table, numbers
-from evenlag.cli.option_types import option, path
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, LakeScope, RemoteOption
+from evenlag.cli.option_types import flag, option, path
+from evenlag.cli.options import ClusterScope, ConfigOption, JsonOption, LakeOption, LakeScope, RemoteOption
 from evenlag.context import find_cluster, find_lake, find_policy, require_policy
 from evenlag.enums import MaintenanceStep
 from evenlag.errors import UsageError
@@ -97,20 +97,17 @@ def maintain(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="STEP", help=f"{_STEP_NAMES}; repeatable.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
-    ] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Report what would be done, and do nothing.")] = False,
     remote: RemoteOption = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
+    scope: ClusterScope,
     as_json: JsonOption = False,
 ) -> None:
     """Maintain the lake as the DAG table_maintenance does daily; starts Spark."""
     for step in only or ():
         if step not in _STEPS:
             raise UsageError(f"there is no step {step!r}{did_you_mean(step, _STEPS)}: {_STEP_NAMES}")
-    name = _checked_cluster(config, cluster)
-    options = {"only": only, "config": config, "cluster": name, "dry_run": dry_run}
+    name = _checked_cluster(scope)
+    options = {"only": only, "config": scope.config, "cluster": name, "dry_run": dry_run}
     try:
         done = job_result(context, remote, "maintain", **options)
     except JobFailedError as error:
@@ -131,21 +128,20 @@ def erase(
     member: Annotated[
         str | None, option("--member", "MEMBER", "Remove this member id, instance id, client id or host.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, and change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Count the rows, and change nothing.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not ask.")] = False,
     remote: RemoteOption = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
+    scope: ClusterScope,
     as_json: JsonOption = False,
 ) -> None:
     """Erase a group or a member from every table, for an erasure request; starts Spark."""
     if (group is None) == (member is None):
         raise UsageError("name one of --group and --member")
-    name = _checked_cluster(config, cluster)
+    name = _checked_cluster(scope)
     what = f"the group {group!r}" if group is not None else f"the member {member!r}"
     if not (dry_run or yes):
         confirm(f"Erase {what} from all tables? It cannot be undone.")
-    options = {"group": group, "member": member, "config": config, "cluster": name, "dry_run": dry_run}
+    options = {"group": group, "member": member, "config": scope.config, "cluster": name, "dry_run": dry_run}
     done = job_result(context, remote, "erase", **options)
     if as_json:
         print_json({"is_dry_run": dry_run} | done)
@@ -183,10 +179,10 @@ def _print_maintained(result: dict[str, Any], *, is_dry_run: bool, as_json: bool
         out.print(line)
 
 
-def _checked_cluster(config: Path | None, cluster: str | None) -> str | None:
+def _checked_cluster(scope: ClusterScope) -> str | None:
     """Return the cluster that is named, if the lake has it; None: all. The work needs a policy."""
-    require_policy(config)
-    return None if cluster is None else find_cluster(find_lake(None, config), cluster)
+    require_policy(scope.config)
+    return None if scope.cluster is None else find_cluster(find_lake(None, scope.config), scope.cluster)
 
 
 def _sizes(reader: LakeReader, cluster: str, checks: Sequence[Check]) -> Iterator[dict[str, Any]]:

@@ -78,7 +78,7 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Render the table for a console, as rich calls it."""
-        full = [self._full_width(place) for place in range(len(self.columns))]
+        full = [max(cell_len(name), self._widest(place)) for place, name in enumerate(self.columns)]
         if _is_wide.get() or _total(full) <= options.max_width:
             yield from _as_wide(console, options, self._made(range(len(self.columns)), {}), _total(full))
             return
@@ -159,9 +159,6 @@ class Table:
 
     def _widest(self, place: int) -> int:
         return max((cell_len(cells[place].plain) for cells, _ in self._rows), default=0)
-
-    def _full_width(self, place: int) -> int:
-        return max(cell_len(self.columns[place]), self._widest(place))
 
     def _least_width(self, place: int) -> int:
         heading = max((cell_len(word) for word in self.columns[place].split()), default=0)

@@ -191,3 +191,8 @@ def option(
 def argument(metavar: str, help_text: str, parser: Callable[[str], Any] = name, **settings: Any) -> Any:
     """Declare an argument."""
     return typer.Argument(parser=parser, metavar=metavar, help=help_text, **settings)
+
+
+def flag(flags: str, help_text: str) -> Any:
+    """Declare an option that takes no value."""
+    return typer.Option(*flags.split(), help=help_text)

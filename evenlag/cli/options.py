@@ -55,7 +55,6 @@ ClusterOption = Annotated[
 ]
 _LAKE_HELP: Final = "Root of the tables; else $EVENLAG_LAKE, else the policy's, else ./evenlag-lake."
 LakeOption = Annotated[str | None, option("--lake", "LAKE", _LAKE_HELP, lake_root)]
-TargetLakeOption = Annotated[str | None, option("--lake", "LAKE", "With -b: root of the tables.", lake_root)]
 _REMOTE_HELP: Final = (
     f"Spark Connect server sc://HOST:PORT that runs the job; else ${REMOTE_VARIABLE}, else a Spark session "
     f"of its own. A token goes into ${TOKEN_VARIABLE}."
@@ -70,11 +69,17 @@ ReasonOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class LakeScope:
-    """The lake and the cluster that a command reads."""
+class ClusterScope:
+    """The policy file and the cluster that a command is about."""
 
     config: ConfigOption = None
     cluster: ClusterOption = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeScope(ClusterScope):
+    """The lake and the cluster that a command reads."""
+
     lake: LakeOption = None
 
     def open(self) -> tuple[LakeReader, str]:

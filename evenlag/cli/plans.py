@@ -19,7 +19,7 @@ from evenlag.cli.cluster_target import Target, find_target
 from evenlag.cli.console import console, print_json, status_text
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.layout import GROUP, PARTITION, SHORT_ID, TOPIC, Column, Table, filled_table, numbers
-from evenlag.cli.option_types import MAX_DAYS, MAX_ROWS, argument, option, whole
+from evenlag.cli.option_types import MAX_DAYS, MAX_ROWS, argument, flag, option, whole
 from evenlag.cli.option_types import moment as moment_type
 from evenlag.cli.option_types import plan_id as plan_id_type
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeScope, ReasonOption
@@ -219,17 +219,12 @@ class _Answer:
     as_json: JsonOption = False
 
 
-class NotPublishedError(JobError):
-    """Raised when a plan is approved but can no longer be published."""
-
-
 @app.command("approve")
 def approve(
     plan: PlanArgument,
     *,
     publish: Annotated[
-        bool,
-        typer.Option("--publish/--no-publish", help="Publish immediately (default), or in the next cycle."),
+        bool, flag("--publish/--no-publish", "Publish immediately (default), or in the next cycle.")
     ] = True,
     answer: _Answer,
 ) -> None:
@@ -361,7 +356,7 @@ def _published(target: Target, head: dict[str, Any], report: PublishReport) -> d
         missing = next((reason for *_, reason in report.not_taken_up), None)
         return {"published": True, "sequence": sequence, "held": None, "not_taken_up": missing}
     ended = newest.get(PlanEvent.EXPIRED) or newest.get(PlanEvent.WITHDRAWN) or {}
-    raise NotPublishedError(
+    raise JobError(
         f"the plan is approved, but will not be published: {ended.get('reason')}. Later cycles plan again"
     )
 

@@ -9,9 +9,9 @@ import typer
 
 from evenlag.cli.console import console, print_json, print_line
 from evenlag.cli.layout import Column, filled_table, numbers
-from evenlag.cli.option_types import argument
+from evenlag.cli.option_types import argument, flag
 from evenlag.cli.option_types import path as path_type
-from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption
+from evenlag.cli.options import ClusterScope, JsonOption
 from evenlag.context import policy_cluster, require_policy
 from evenlag.formatting import NOTHING
 
@@ -26,7 +26,7 @@ def check(
     ] = None,
     *,
     secrets: Annotated[
-        bool, typer.Option("--secrets", help="Also check that every secret that it refers to exists.")
+        bool, flag("--secrets", "Also check that every secret that it refers to exists.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,15 +92,14 @@ _RULE_COLUMNS: Final = (
 def explain(
     group: Annotated[str, argument("GROUP", "Name of a group; it need not exist.")],
     *,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
+    scope: ClusterScope,
     as_json: JsonOption = False,
 ) -> None:
     """Show which rule applies to a group and why, and where each of its settings comes from."""
     from evenlag.policy.loader import explain_group
 
-    loaded = require_policy(config)
-    name = policy_cluster(loaded, cluster)
+    loaded = require_policy(scope.config)
+    name = policy_cluster(loaded, scope.cluster)
     found = explain_group(loaded, name, group)
     if as_json:
         print_json({"cluster": name, "group_id": group, **asdict(found)})

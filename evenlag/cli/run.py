@@ -21,13 +21,11 @@ import typer
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
 from evenlag.cli.console import ReportProgress, console, print_json, print_line, shown_progress
 from evenlag.cli.job_runner import JobRunner, job_arguments, job_runner, sent_result
-from evenlag.cli.option_types import option, pattern
+from evenlag.cli.option_types import flag, option, pattern
 from evenlag.cli.options import (
-    ClusterOption,
-    ConfigOption,
     JsonOption,
+    LakeScope,
     RemoteOption,
-    TargetLakeOption,
     every_option,
     reset_policy_option,
 )
@@ -50,22 +48,18 @@ def run(
     context: typer.Context,
     *,
     bootstrap_servers: BootstrapOption = None,
-    config: ConfigOption = None,
-    cluster: ClusterOption = None,
+    scope: LakeScope,
     group: Annotated[list[str] | None, option("--group -g", "PATTERN", _GROUP_HELP, pattern)] = None,
-    lake: TargetLakeOption = None,
     reset_policy: Annotated[str | None, reset_policy_option(", and it is not moved")] = None,
     publish: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--publish",
-            help="Also publish what passed the gates: for groups in mode auto of the policy file, or for the "
+            "Also publish what passed the gates: for groups in mode auto of the policy file, or for the "
             "groups named by --group.",
         ),
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Run cycles in one Spark session, until Ctrl-C.")
-    ] = False,
+    watch: Annotated[bool, flag("--watch -w", "Run cycles in one Spark session, until Ctrl-C.")] = False,
     every: Annotated[float | None, every_option("cycles", _DEFAULT_INTERVAL_S)] = None,
     remote: RemoteOption = None,
     as_json: JsonOption = False,
@@ -80,15 +74,15 @@ def run(
         raise UsageError("--every goes with --watch: one cycle has no interval")
     target = find_target(
         bootstrap_servers,
-        config,
-        cluster,
-        lake=lake,
+        scope.config,
+        scope.cluster,
+        lake=scope.lake,
         groups=tuple(group or ()),
         publish=publish,
         reset_policy=reset_policy,
     )
     if watch:
-        with target.policy_file(config) as policy_file:
+        with target.policy_file(scope.config) as policy_file:
             arguments = job_arguments(
                 cluster=target.name,
                 every=f"{every or _DEFAULT_INTERVAL_S:g}",
@@ -99,7 +93,7 @@ def run(
         return
     slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
-    with shown_progress() as report, target.policy_file(config) as policy_file:
+    with shown_progress() as report, target.policy_file(scope.config) as policy_file:
         publish_once = _publisher(target, slot, run_id, report) if publish else None
         answer = _cycle(job_runner(context, remote), target, policy_file, slot, run_id, report, publish_once)
         if publish_once is not None:

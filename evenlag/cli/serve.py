@@ -51,8 +51,7 @@ def serve(
     lake: LakeOption = None,
 ) -> None:
     """Show all groups of the lake in a browser, with their reports; read-only, until Ctrl-C."""
-    from evenlag.overview.server import LOOPBACK, listen, make_app
-    from evenlag.overview.server import serve as run_server
+    from evenlag.overview.server import LOOPBACK, listen, make_app, make_server
 
     token = _token()
     if token is None and host not in LOOPBACK:
@@ -69,7 +68,7 @@ def serve(
     out = console()
     out.print(f"{address}  ({count_of(len(found), 'cluster')}; Ctrl-C ends it)", soft_wrap=True)
     app = make_app(partial(_sources, lake, config), token=token, hosts=[host], max_groups=_limit(max_groups))
-    run_server(app, opened)
+    make_server(app).run(sockets=[opened])
 
 
 def metrics(

@@ -50,7 +50,7 @@ def airflow_checks(
         Check("airflow", "dag_files", lambda: check_dag_files(given)),
         Check("airflow", "heartbeat", lambda: _check_heartbeat(policy, given)),
         by_rest("health", lambda found: check_health(found, policy)),
-        by_rest("imports", _check_imports),
+        by_rest("imports", lambda found: imports_findings(found.get("importErrors", limit=100))),
         by_rest("dags", lambda found: _check_dags(found, policy, dag_prefix)),
         by_rest("pools", lambda found: _check_pools(found, policy, dag_prefix)),
         by_rest("page", check_page),
@@ -154,10 +154,6 @@ def heartbeat_findings(timeout_s: float, schedules: Sequence[str], now: datetime
         remedy = f"AIRFLOW__SCHEDULER__{_HEARTBEAT_KEY.upper()}={max(60, int(shortest_s // 2))}"
         return warning(f"{message}: a killed worker blocks more than one run", remedy)
     return ok(message)
-
-
-def _check_imports(rest: AirflowRest) -> list[Finding]:
-    return imports_findings(rest.get("importErrors", limit=100))
 
 
 def imports_findings(answer: Mapping[str, Any]) -> list[Finding]:

@@ -20,15 +20,7 @@ _DOMINATES: Final = 0.98
 MIN_LAG_RECORDS: Final = 1_000
 _MIN_SHARE: Final = 2.0
 # Only these statuses can have a lag that is not exact: most rows of a large snapshot need not be read.
-_MAY_BE_UNKNOWN: Final = frozenset(
-    {
-        LagStatus.UNKNOWN,
-        LagStatus.NO_COMMIT,
-        LagStatus.DATA_LOSS,
-        LagStatus.OUT_OF_RANGE,
-        LagStatus.NO_MEMBERS,
-    }
-)
+_MAY_BE_UNKNOWN: Final = frozenset(LagStatus) - {LagStatus.OK, LagStatus.NOT_SUBSCRIBED}
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,11 +270,9 @@ def render_metrics(
     overview: Overview, counts: Mapping[str, ClusterCounts], max_groups: int = MAX_GROUPS
 ) -> bytes:
     """Render metrics in Prometheus' text format; control characters of names are escaped."""
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import generate_latest
 
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(overview, counts, max_groups))
-    return bytes(generate_latest(registry))
+    return generate_latest(_Collector(overview, counts, max_groups))
 
 
 class _Collector:

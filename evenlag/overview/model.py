@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from evenlag.enums import DecisionKind, GroupState, Mode, Outcome
+from evenlag.enums import REBALANCING_STATES, DecisionKind, GroupState, Mode, Outcome
 from evenlag.policy.gates import ROUTINE_GATES
 
 # A rise is worth a sign from this share of the lag, and from so many records.
@@ -165,14 +165,7 @@ class GroupRow:
 
 # Elsewhere a failed gate keeps nothing back.
 _PUBLISHING: Final = frozenset({Mode.APPROVE, Mode.AUTO})
-_REBALANCING: Final = frozenset(
-    {
-        GroupState.PREPARING_REBALANCE,
-        GroupState.COMPLETING_REBALANCE,
-        GroupState.ASSIGNING,
-        GroupState.RECONCILING,
-    }
-)
+_REBALANCING: Final = frozenset({*REBALANCING_STATES, GroupState.ASSIGNING, GroupState.RECONCILING})
 
 
 @dataclass(frozen=True, slots=True)

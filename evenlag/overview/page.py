@@ -208,8 +208,7 @@ def _clusters(clusters: Iterable[ClusterState]) -> Html:
     return Html(f'<ul class="clusters soft">{"".join(lines)}</ul>')
 
 
-def _totals(groups: Iterable[GroupRow]) -> Html:
-    rows = list(groups)
+def _totals(rows: Sequence[GroupRow]) -> Html:
     known = [row.lag_records for row in rows if row.lag_records is not None]
     total = sum(known) if known else None
     shown_by = Counter(state for row in rows for state in states_of(row))
@@ -236,7 +235,6 @@ def _form(overview: Overview, choice: Choice) -> Html:
         *((str(sign), SIGN_WORDS[sign]) for sign in Sign),
         *((str(mode), f"mode {mode}") for mode in Mode),
     ]
-    sorts = list(_HEADINGS)
     chosen = _select("cluster", "Cluster", clusters, choice.cluster) if len(overview.clusters) > 1 else ""
     order = '<input type="hidden" name="order" value="reversed">' if choice.is_reversed else ""
     return Html(
@@ -244,7 +242,7 @@ def _form(overview: Overview, choice: Choice) -> Html:
         '<label>Search <input type="search" name="q" autocomplete="off" spellcheck="false" '
         f'value="{text(choice.search)}" placeholder="part of a group id  ( / )"></label>'
         f"{chosen}{_select('state', 'State', states, choice.state)}"
-        f'<span class="on-phone">{_select("sort", "Order by", sorts, choice.sort)}</span>{order}'
+        f'<span class="on-phone">{_select("sort", "Order by", _HEADINGS, choice.sort)}</span>{order}'
         '<noscript><button type="submit">Show</button></noscript>'
         '<label class="check" id="auto" hidden><input type="checkbox" id="refresh" checked> '
         f"Refresh every {REFRESH_S} s</label></form>"

@@ -124,11 +124,6 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(app: Starlette, opened: socket.socket) -> None:
-    """Answer requests until the process receives a signal to end."""
-    make_server(app).run(sockets=[opened])
-
-
 def make_server(app: Starlette) -> uvicorn.Server:
     """Build the server of an application, with the limits of its connections."""
     config = uvicorn.Config(

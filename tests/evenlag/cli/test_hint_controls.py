@@ -65,6 +65,7 @@ def test_a_withdrawn_hint_is_forgotten_and_the_next_has_a_higher_sequence(
     assert (content["plan_id"], content["sequence"], content["unpublished_plans"]) == (
         plan, sequence, [waiting],
     )  # fmt: skip
+    assert "unpublished" not in content
     withdrawn = live.events(plan)["WITHDRAWN"]
     assert (withdrawn["actor"], withdrawn["reason"], withdrawn["sequence"]) == (
         "ada", "deploy in an hour", sequence,

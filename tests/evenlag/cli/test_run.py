@@ -20,6 +20,7 @@ from evenlag.cli.job_runner import JobFailedError
 from evenlag.job_events import CycleEnded, JobNotice
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, RUNS
+from tests.support.each import for_each
 from tests.support.processes import wait_until_gone
 from tests.truth.recorded_lakes import RecordedLake, extract
 
@@ -40,6 +41,7 @@ class Runner:
         self.job = ""
         self.arguments: list[str] = []
         self.policy = ""
+        self.lake_variable: str | None = None
         self.remote: str | None = None
         self.events: Sequence[CycleEnded | JobNotice] = ()
 
@@ -54,6 +56,7 @@ class Runner:
         receive: Any = None,
     ) -> dict[str, Any] | None:
         self.job, self.arguments, self.remote = job, list(arguments), remote
+        self.lake_variable = os.environ.get("EVENLAG_LAKE")
         for event in self.events:
             receive(event)
         for argument in arguments:
@@ -92,6 +95,21 @@ def test_a_cycle_is_one_job_of_two_steps(policy: Path, recorded: RecordedLake) -
     names = [argument.partition("=")[0] for argument in runner.arguments]
     assert runner.job == "cycle"
     assert names == ["observe", "decide", "--cluster", "--slot", "--run-id", "--config"]
+
+
+@for_each(("--config", "-b"))
+def test_the_lake_of_a_command_line_wins_and_is_the_jobs_too(
+    form: str, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVENLAG_LAKE", "/of/the/caller")
+    monkeypatch.chdir(tmp_path)
+    runner = Runner({"observe": {}, "decide": {}})
+    where = ("--config", policy, "--cluster", CLUSTER) if form == "--config" else ("-b", "kafka:9092")
+    answer = call(runner, "run", *where, "--lake", "other", "--json")
+    assert answer.exit_code == 0, answer.output
+    lake = str(tmp_path / "other")
+    assert (json.loads(answer.stdout)["lake"], runner.lake_variable) == (lake, lake)
+    assert os.environ["EVENLAG_LAKE"] == "/of/the/caller"
 
 
 def test_the_password_of_a_cluster_without_policy_file_reaches_no_file_and_no_command_line(
