@@ -191,17 +191,18 @@ class Group:
             new_row[old_row] = np.arange(total)
             row = new_row[row]
         return cls(
-            **_assemble(
-                member_ids=tuple(member_ids[i] for i in member_order),
-                instance_ids=tuple(instances[i] for i in member_order),
-                topics=tuple(topics[i] for i in topic_order),
-                counts=counts[topic_order],
+            member_ids=tuple(member_ids[i] for i in member_order),
+            instance_ids=tuple(instances[i] for i in member_order),
+            topics=tuple(topics[i] for i in topic_order),
+            member_rack=member_rack,
+            row_racks=row_racks,
+            **_read_only_arrays(
+                counts[topic_order],
+                len(member_ids),
                 pairs=(member_rank[sub_member], topic_rank[sub_topic]),
                 claims=(row, member_rank[member].astype(np.int32), generation),
                 lag=lag,
-                member_rack=member_rack,
-                row_racks=row_racks,
-            )
+            ),
         )
 
     @property
@@ -352,19 +353,22 @@ def _arrays_from_members(
     claims, unknown = _member_claims(ordered, topic_index, start)
     total = int(start[-1])
     member_rack, row_racks = _racks(ordered, names, start, racks)
-    return _assemble(
-        member_ids=tuple(member.member_id for member in ordered),
-        instance_ids=tuple(member.instance_id for member in ordered),
-        topics=tuple(names),
-        counts=counts,
+    arrays = _read_only_arrays(
+        counts,
+        len(ordered),
         pairs=(pair_array[:, 0], pair_array[:, 1]),
         claims=claims,
         lag=_checked_lags(_spread_lags(names, start, lags or {}), total),
-        member_rack=member_rack,
-        row_racks=row_racks,
-        rack_names=tuple(member.rack for member in ordered),
-        unknown_claims=unknown,
     )
+    return arrays | {
+        "member_ids": tuple(member.member_id for member in ordered),
+        "instance_ids": tuple(member.instance_id for member in ordered),
+        "topics": tuple(names),
+        "member_rack": member_rack,
+        "row_racks": row_racks,
+        "rack_names": tuple(member.rack for member in ordered),
+        "unknown_claims": unknown,
+    }
 
 
 def _order(ids: Sequence[str], what: str) -> NDArray[np.int64]:
@@ -487,31 +491,26 @@ def _racks(
     return np.array(ours, dtype=np.int32), held
 
 
-def _assemble(
-    *,
-    member_ids: tuple[str, ...],
-    instance_ids: tuple[str | None, ...],
-    topics: tuple[str, ...],
+def _read_only_arrays(
     counts: NDArray[np.int64],
+    num_members: int,
+    *,
     pairs: tuple[NDArray[np.int64], NDArray[np.int64]],
     claims: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]],
     lag: NDArray[np.int64],
-    member_rack: NDArray[np.int32] | None = None,
-    row_racks: NDArray[np.bool_] | None = None,
-    rack_names: tuple[str | None, ...] = (),
-    unknown_claims: tuple[UnknownClaim, ...] = (),
 ) -> dict[str, Any]:
+    """Arrays of a group by attribute."""
     start = _starts(counts)
-    total = int(start[-1])
-    keys = pairs[0] * len(topics) + pairs[1]
+    total, num_topics = int(start[-1]), len(counts)
+    keys = pairs[0] * num_topics + pairs[1]
     if (keys[1:] <= keys[:-1]).any():
         keys = np.unique(keys)
-    sub_member, sub_topic = np.divmod(keys, max(len(topics), 1))
-    sub_start = np.zeros(len(member_ids) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(sub_member, minlength=len(member_ids)), out=sub_start[1:])
+    sub_member, sub_topic = np.divmod(keys, max(num_topics, 1))
+    sub_start = np.zeros(num_members + 1, dtype=np.int64)
+    np.cumsum(np.bincount(sub_member, minlength=num_members), out=sub_start[1:])
     by_row = np.argsort(claims[0], kind="stable")
     row, member, generation = claims[0][by_row], claims[1][by_row], claims[2][by_row]
-    row_topic = np.repeat(np.arange(len(topics), dtype=np.int32), counts)
+    row_topic = np.repeat(np.arange(num_topics, dtype=np.int32), counts)
     arrays: dict[str, Any] = {
         "topic_start": start,
         "row_topic": row_topic,
@@ -526,15 +525,7 @@ def _assemble(
     }
     for array in arrays.values():
         array.flags.writeable = False
-    return arrays | {
-        "member_ids": member_ids,
-        "instance_ids": instance_ids,
-        "topics": topics,
-        "member_rack": member_rack,
-        "row_racks": row_racks,
-        "rack_names": rack_names,
-        "unknown_claims": unknown_claims,
-    }
+    return arrays
 
 
 def _owners(

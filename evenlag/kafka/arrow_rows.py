@@ -51,17 +51,6 @@ def body_schema(table: Table) -> pa.Schema:
     return pa.schema([column for column in arrow_schema(table) if column.name not in _HEAD])
 
 
-def with_head(body: pa.Table, table: Table, head: Mapping[str, Any]) -> pa.Table:
-    """Add the snapshot columns, which have the same value in all rows."""
-    columns = [
-        pa.repeat(pa.scalar(head[column.name], column.type), len(body))
-        if column.name in head
-        else body[column.name]
-        for column in arrow_schema(table)
-    ]
-    return pa.Table.from_arrays(columns, schema=arrow_schema(table))
-
-
 def offset_rows(
     partitions: Partitions,
     starts: Offsets,

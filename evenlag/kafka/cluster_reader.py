@@ -133,7 +133,7 @@ class ClusterReader:
 
     def take_inventory(self) -> ClusterInventory:
         """List the cluster's partitions and groups."""
-        started_at = _now()
+        started_at = datetime.now(UTC)
         metadata = read_metadata(self._calls, self._ignored, from_followers=self._from_followers)
         listed, silent = list_groups(self._calls)
         if silent:
@@ -177,23 +177,23 @@ class ClusterReader:
         )
         report(PROGRESS_STEP, 2, NUM_STEPS)
         starts = read_log_starts(self._calls, partitions)
-        times = {"started_at": found.started_at, "log_start_read_at": _now()}
+        times = {"started_at": found.started_at, "log_start_read_at": datetime.now(UTC)}
         report(PROGRESS_STEP, 3, NUM_STEPS)
         read = read_commits(
             self._calls, found.coordinators, partitions.names, share_groups=found.share_groups
         )
-        times["commits_read_at"] = _now()
+        times["commits_read_at"] = datetime.now(UTC)
         commits = commit_rows(read, partitions.ids, round(1_000_000 * times["commits_read_at"].timestamp()))
         report(PROGRESS_STEP, 4, NUM_STEPS)
         stable, ends = read_ends(self._calls, partitions)
-        times["end_read_at"] = _now()
+        times["end_read_at"] = datetime.now(UTC)
         policies = {policy for group_id in found.listed if (policy := self._reset_policy_of(group_id))}
         resets = read_reset_offsets(self._calls, partitions, policies, ends)
         offsets = offset_rows(partitions, starts, stable, ends, resets)
         expected = self._expected()
         if expected is not None:
             offsets = with_interval_points(offsets, expected, self._calls, partitions)
-        times["finished_at"] = _now()
+        times["finished_at"] = datetime.now(UTC)
         report(PROGRESS_STEP, NUM_STEPS, NUM_STEPS)
         group_errors = dict(zip(members["group_id"].to_pylist(), members["error"].to_pylist(), strict=True))
         self._require_rights(group_errors, denied, len(partitions))
@@ -247,10 +247,8 @@ class ClusterReader:
 
     def _await_failover(self, silent: Mapping[int, str]) -> Metadata:
         """Wait until the cluster has replaced the brokers that do not answer, while there is time."""
-        metadata = read_metadata(self._calls, self._ignored, from_followers=self._from_followers)
-        for attempt in self._calls.rounds():
-            if attempt:
-                metadata = read_metadata(self._calls, self._ignored, from_followers=self._from_followers)
+        for _ in self._calls.rounds():
+            metadata = read_metadata(self._calls, self._ignored, from_followers=self._from_followers)
             if not metadata.brokers & silent.keys():
                 break
         return metadata
@@ -260,10 +258,6 @@ def _these(kind: str, names: Sequence[str]) -> str:
     if len(names) == 1:
         return f"the {kind} {names[0]!r}"
     return f"all {len(names):,} {kind}s, e.g. {names[0]!r}"
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def find_unlisted(

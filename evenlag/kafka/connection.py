@@ -5,7 +5,7 @@ import random
 import re
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -179,22 +179,12 @@ def summarize_connection_errors() -> None:
         logging.getLogger(name).addFilter(_SUMMARY)
 
 
-@contextmanager
-def open_admin_client(settings: Mapping[str, Any]) -> Iterator[Any]:
-    """Open a ``KafkaAdminClient``, and close it at the end of the ``with`` block.
+def _connect(settings: Mapping[str, Any]) -> Any:
+    """Return a ``KafkaAdminClient``.
 
     kafka-python waits for one of the ``bootstrap_servers`` even when it hangs and another one would answer.
     Here the servers are tried in random order, each for its share of ``bootstrap_timeout_ms``.
     """
-    summarize_connection_errors()
-    client = _connect(settings)
-    try:
-        yield client
-    finally:
-        client.close()
-
-
-def _connect(settings: Mapping[str, Any]) -> Any:
     servers = list(settings["bootstrap_servers"])
     random.shuffle(servers)
     timeout_ms = settings["bootstrap_timeout_ms"] / len(servers)
@@ -344,7 +334,7 @@ def _connection_error(cluster: ClusterSettings, error: Exception) -> JobError:
 def admin_client(cluster: ClusterSettings, client: Mapping[str, Any] | None = None) -> Iterator[Any]:
     """Open a ``KafkaAdminClient`` of a cluster, by these settings instead of its own if given."""
     settings = client or kafka_client_settings(cluster)
-    with kafka_errors(cluster), open_admin_client(settings) as opened:
+    with kafka_errors(cluster), closing(_connect(settings)) as opened:
         yield opened
 
 

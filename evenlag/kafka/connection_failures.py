@@ -11,6 +11,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,12 +73,9 @@ def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
 
 def connection_failure(server: str, settings: Mapping[str, Any]) -> Failure | None:
     """Connect once to a broker as kafka-python does; return why it failed, None if the broker answers."""
-    net = NetworkSelector()
     attempt = _Attempt()
-    try:
+    with closing(NetworkSelector()) as net:
         error = net.run(attempt.run, net, {**settings, "bootstrap_servers": [server]})
-    finally:
-        net.close()
     return None if error is None else explain(error, server, settings, attempt)
 
 

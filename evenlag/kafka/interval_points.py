@@ -15,8 +15,8 @@ import pyarrow as pa
 from evenlag.kafka.broker_requests import BrokerCalls
 from evenlag.kafka.offsets import NO_RECORD, offsets_at
 from evenlag.kafka.topic_metadata import Partitions
-from evenlag.lag.arrays import Floats, Int64s, floats, seconds
-from evenlag.lag.hourly_rates import find_places, partition_keys
+from evenlag.lag.arrays import Floats, Int64s, find_places, floats, seconds
+from evenlag.lag.hourly_rates import partition_keys
 
 MOST_PARTITIONS: Final = 1_000
 _MOMENTS: Final = 4

@@ -76,9 +76,7 @@ def read_metadata(
 
     from_followers: Whether consumers read from replicas in their rack (KIP-392), not from leaders only.
     """
-    response = calls.ask_any(
-        lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False, **_NO_OPERATIONS)
-    )
+    response = calls.ask_any(lambda: MetadataRequest(topics=None, allow_auto_topic_creation=False))
     topics = [row for row in response.topics if not row.is_internal and row.name not in ignored]
     good = sorted((row for row in topics if not row.error_code), key=lambda row: str(row.name))
     return Metadata(
@@ -123,7 +121,7 @@ def _ask_by_name(calls: BrokerCalls, names: Sequence[str]) -> list[Answer]:
 
     def make(part: Sequence[str]) -> Callable[[], Any]:
         return lambda: MetadataRequest(
-            topics=[topic(name=name) for name in part], allow_auto_topic_creation=False, **_NO_OPERATIONS
+            topics=[topic(name=name) for name in part], allow_auto_topic_creation=False
         )
 
     parts = [names[first : first + _TOPICS_A_REQUEST] for first in range(0, len(names), _TOPICS_A_REQUEST)]
@@ -213,9 +211,3 @@ def error_name(code: int) -> str:
 def is_not_authorized(error: str) -> bool:
     """Return whether an error of a group says that evenlag lacks ``Describe`` on it."""
     return error.startswith(_GROUP_DENIED)
-
-
-_NO_OPERATIONS: Final = {
-    "include_cluster_authorized_operations": False,
-    "include_topic_authorized_operations": False,
-}

@@ -6,6 +6,7 @@ look up (:mod:`evenlag.live_lag.time_behind`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -86,10 +87,20 @@ def flags(values: Any) -> Bools:
     return np.asarray(filled.to_numpy(**options), dtype=np.bool_)
 
 
-def codes(values: Any, known: list[str]) -> Int64s:
+def codes(values: Any, known: Sequence[str]) -> Int64s:
     """Return the index of each text among known ones: int64; -1 for another text and for null."""
     found = pc.index_in(values, value_set=pa.array(known, pa.string()), skip_nulls=True)
     return np.asarray(pc.fill_null(found, UNKNOWN).to_numpy(), dtype=np.int64)
+
+
+def find_places(wanted: Int64s, keys: Int64s) -> Int64s:
+    """Return the place of each wanted key among keys in any order; -1 for one that is missing."""
+    if not len(keys):
+        return np.full(len(wanted), UNKNOWN, dtype=np.int64)
+    order = np.argsort(keys, kind="stable")
+    found = np.searchsorted(keys[order], wanted).clip(max=len(keys) - 1)
+    place = order[found]
+    return np.where(keys[place] == wanted, place, UNKNOWN).astype(np.int64)
 
 
 def integers(values: Any) -> Int64s:
@@ -106,6 +117,20 @@ def floats(column: Any) -> Floats:
 def seconds(column: Any) -> Floats:
     """Return moments in seconds since the epoch; null is NaN."""
     return floats(column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())) / 1e6
+
+
+def as_column(values: Floats, kind: pa.DataType) -> pa.Array:
+    """Return numbers, for timestamps seconds since the epoch, as a column; what is not finite is null."""
+    unknown = ~np.isfinite(values)
+    if pa.types.is_floating(kind):
+        return pa.array(values, mask=unknown)
+    scaled = np.rint(1e6 * values) if pa.types.is_timestamp(kind) else values
+    return pa.array(np.where(unknown, 0, scaled).astype(np.int64), mask=unknown).cast(kind)
+
+
+def as_lists(values: pa.Array, sizes: Int64s) -> pa.ListArray:
+    """Return values in their order as lists of these sizes."""
+    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(sizes)), pa.int32()), values)
 
 
 def parents(lists: pa.ListArray) -> Int64s:

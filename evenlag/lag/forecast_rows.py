@@ -10,17 +10,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.enums import LagStatus
-from evenlag.lag.arrays import Floats, Int64s, Points, codes, floats, last_in_lists, seconds
-from evenlag.lag.forecast import ERROR_BINS, MODELS, Errors, Rates, Seen, advance, forecast_rates
-from evenlag.lag.hourly_rates import (
+from evenlag.lag.arrays import (
+    Floats,
+    Int64s,
+    Points,
+    as_column,
+    as_lists,
+    codes,
     find_places,
-    hours_of,
-    partition_keys,
+    floats,
+    last_in_lists,
+    seconds,
 )
+from evenlag.lag.forecast import ERROR_BINS, MODELS, Errors, Rates, Seen, advance, forecast_rates
+from evenlag.lag.hourly_rates import hours_of, partition_keys
 from evenlag.lag.prediction_rows import LAG_COLUMNS as PREDICTION_COLUMNS
 from evenlag.lag.prediction_rows import prediction_columns
-from evenlag.lag.speed_rows import with_owner_speeds
-from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lag.speed_rows import explode, group_partition_keys, with_owner_speeds
+from evenlag.lake.arrow_schema import arrow_schema, with_head
 from evenlag.lake.tables import FORECASTS, SPEEDS
 
 LAG_COLUMNS: Final = (
@@ -66,8 +73,8 @@ def build_forecasts(
     )
     groups: list[str] = pc.unique(lag["group_id"]).to_pylist()
     group = codes(lag["group_id"], groups)
-    before = _explode(previous)
-    place = _match(lag, before)
+    before = explode(previous, "partitions")
+    place = find_places(*group_partition_keys(lag, before))
     rates = _rates_of(before).take(place)
     of_group = codes(pa.array(groups, pa.string()), previous["group_id"].to_pylist())
     errors = _errors_of(previous).take(of_group)
@@ -122,39 +129,18 @@ def _recent_rates(lag: pa.Table, offsets: pa.Table) -> Floats:
 
 def with_forecasts(lag: pa.Table, forecasts: pa.Table) -> pa.Table:
     """Add ``forecast_records_per_s`` to rows of ``lag``; null where there is none."""
-    before = _explode(forecasts)
-    place = _match(lag, before)
+    before = explode(forecasts, "partitions")
+    place = find_places(*group_partition_keys(lag, before))
     mean = before["forecast_records_per_s"].combine_chunks().take(pa.array(place, mask=place < 0))
     return lag.append_column("forecast_records_per_s", mean)
 
 
 def expected_ends(forecasts: pa.Table) -> pa.Table:
     """Return the partitions of forecasts once each: where they ended, and their last rates."""
-    each = _explode(forecasts)
+    each = explode(forecasts, "partitions")
     (key,) = partition_keys(each)
     _, first = np.unique(key, return_index=True)
     return each.select([*_PARTITION, "read_at", "end_offset", "last_records_per_s"]).take(pa.array(first))
-
-
-def _explode(forecasts: pa.Table) -> pa.Table:
-    """Return a row for each partition of each group."""
-    lists = forecasts["partitions"].combine_chunks()
-    each = pc.list_flatten(lists)
-    fields = [field.name for field in lists.type.value_type]
-    group = forecasts["group_id"].combine_chunks().take(pc.list_parent_indices(lists))
-    return pa.table({"group_id": group, **{name: pc.struct_field(each, name) for name in fields}})
-
-
-def _match(lag: pa.Table, before: pa.Table) -> Int64s:
-    """The row of each group and partition among those before; -1 for one that is not there."""
-    of_lag, of_before = partition_keys(lag, before)
-    _, place = np.unique(np.concatenate([of_lag, of_before]), return_inverse=True)
-    groups: list[str] = pc.unique(before["group_id"]).to_pylist()
-    size = len(of_lag) + len(of_before) + 1
-    group = codes(lag["group_id"], groups)
-    keys = codes(before["group_id"], groups) * size + place[len(of_lag) :]
-    found = find_places(group * size + place[: len(of_lag)], keys)
-    return np.where(group >= 0, found, -1).astype(np.int64)
 
 
 def _rates_of(before: pa.Table) -> Rates:
@@ -173,7 +159,7 @@ def _errors_of(previous: pa.Table) -> Errors:
         column = previous[name].combine_chunks()
         for target, field in ((new.loss, "records"), (new.base, "of_last_rate")):
             values = pc.struct_field(pc.list_flatten(column), field)
-            target[:, row] = _matrix(_as_lists(column, values), len(MODELS))
+            target[:, row] = _matrix(as_lists(values, _lengths(column)), len(MODELS))
     model = codes(previous["model"], [each.value for each in MODELS])
     is_of_horizon = pc.fill_null(previous["is_of_horizon"], False).to_numpy()
     return Errors(
@@ -185,10 +171,6 @@ def _errors_of(previous: pa.Table) -> Errors:
         lists["own_errors"],
         np.array(is_of_horizon, dtype=np.bool_),
     )
-
-
-def _as_lists(column: pa.ListArray, values: pa.Array) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(_lengths(column))), pa.int32()), values)
 
 
 def _lengths(column: Any) -> Int64s:
@@ -220,8 +202,8 @@ def _rows(
     start = np.searchsorted(seen.group, np.arange(len(groups) + 1))
     kind = schema.field("partitions").type.value_type
     parts = {name: lag[name].combine_chunks() for name in _PARTITION}
-    parts |= {name: _column(getattr(rates, field), kind.field(name).type) for name, field in _RATES.items()}
-    parts["position"] = _column(position, kind.field("position").type)
+    parts |= {name: as_column(getattr(rates, field), kind.field(name).type) for name, field in _RATES.items()}
+    parts["position"] = as_column(position, kind.field("position").type)
     parts["forecast_records_per_s"] = _list(mean)
     structs = pa.StructArray.from_arrays(
         [parts[field.name].cast(field.type) for field in kind], fields=list(kind)
@@ -242,25 +224,10 @@ def _rows(
         both = (errors.loss[:, row].ravel(), errors.base[:, row].ravel())
         pairs = pa.StructArray.from_arrays([pa.array(values) for values in both], fields=list(fields))
         columns[name] = _list(errors.loss[:, row], pairs)
-    shared = {name: marker[name] for name in ("cluster", "day", "snapshot_id", "slot")}
-    shared["read_at"] = marker["end_read_at"]
-    none = pa.array(np.zeros(len(groups), dtype=np.int64))
-    columns |= {name: pa.array([value], schema.field(name).type).take(none) for name, value in shared.items()}
-    return pa.table([columns[field.name].cast(field.type) for field in schema], schema=schema)
+    return with_head(pa.table(columns), FORECASTS, {**marker, "read_at": marker["end_read_at"]})
 
 
 def _list(values: Floats, flat: pa.Array | None = None) -> pa.ListArray:
     """Rows of numbers, or of what `flat` has instead of them."""
-    starts = np.arange(len(values) + 1) * values.shape[1]
-    return pa.ListArray.from_arrays(
-        pa.array(starts, pa.int32()), pa.array(values.ravel()) if flat is None else flat
-    )
-
-
-def _column(values: Floats, kind: pa.DataType) -> pa.Array:
-    """Numbers as a column; NaN is null."""
-    unknown = np.isnan(values)
-    if pa.types.is_floating(kind):
-        return pa.array(values, mask=unknown)
-    scaled = np.rint(1e6 * values) if pa.types.is_timestamp(kind) else values
-    return pa.array(np.where(unknown, 0, scaled).astype(np.int64), mask=unknown).cast(kind)
+    each = pa.array(values.ravel()) if flat is None else flat
+    return as_lists(each, np.full(len(values), values.shape[1]))

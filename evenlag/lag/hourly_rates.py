@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.lag.arrays import Int64s, codes, floats, integers, seconds
+from evenlag.lag.arrays import Int64s, codes, find_places, floats, integers, seconds
 from evenlag.lag.forecast import HOURS_BEFORE, Hours
-from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.arrow_schema import with_head
 from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader, snapshot_filters
@@ -52,13 +52,7 @@ def finish_hour(rows: SnapshotReader) -> int:
         "from_snapshot_id": ends[0]["snapshot_id"],
         "to_snapshot_id": ends[1]["snapshot_id"],
     }
-    schema = arrow_schema(HOURLY_RATES)
-    shared = {
-        name: constant_column(value, schema.field(name).type, len(found)) for name, value in head.items()
-    }
-    complete = pa.table(
-        [shared[name] if name in shared else found[name] for name in schema.names], schema=schema
-    )
+    complete = with_head(found, HOURLY_RATES, head)
     written = append_once(reader.paths.root, HOURLY_RATES, complete, same_hour)
     return len(found) if written else 0
 
@@ -106,11 +100,6 @@ def rates_between(first: pa.Table, last: pa.Table) -> pa.Table:
     return found.filter(pa.array(is_known))
 
 
-def constant_column(value: Any, kind: pa.DataType, num_rows: int) -> pa.Array:
-    """Return a column with the same value in all rows."""
-    return pa.array([value], kind).take(pa.array(np.zeros(num_rows, dtype=np.int64)))
-
-
 def partition_keys(*tables: pa.Table) -> list[Int64s]:
     """Return a number for each row that only the same partition of the same topic has, in all tables."""
     names = [pc.binary_join_element_wise(one["topic_id"], one["topic"], "/") for one in tables]
@@ -120,16 +109,6 @@ def partition_keys(*tables: pa.Table) -> list[Int64s]:
         (codes(name, topics) << 32) + integers(one["partition"])
         for name, one in zip(names, tables, strict=True)
     ]
-
-
-def find_places(wanted: Int64s, keys: Int64s) -> Int64s:
-    """Return the place of each wanted key; -1 for one that is missing."""
-    if not len(keys):
-        return np.full(len(wanted), -1, dtype=np.int64)
-    order = np.argsort(keys, kind="stable")
-    found = np.searchsorted(keys[order], wanted).clip(max=len(keys) - 1)
-    place = order[found]
-    return np.where(keys[place] == wanted, place, -1).astype(np.int64)
 
 
 def read_hours(reader: LakeReader, cluster: str, at: datetime, horizon: timedelta) -> pa.Table:

@@ -16,7 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.enums import MEMBERLESS_STATES
-from evenlag.lag.arrays import UNKNOWN, Int64s, codes, flags, flatten_assignments, integers, is_valid, parents
+from evenlag.lag.arrays import (
+    UNKNOWN,
+    Int64s,
+    as_lists,
+    codes,
+    find_places,
+    flags,
+    flatten_assignments,
+    integers,
+    is_valid,
+    parents,
+)
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import LAG, OFFSETS, Column, Table
 
@@ -163,7 +174,8 @@ class _Pairs:
 
     def find(self, group: Int64s, row: Int64s) -> Int64s:
         """Indexes of pairs; -1 for one that does not count."""
-        return np.where((group >= 0) & (row >= 0), _find(self.keys, group * self.size + row), UNKNOWN)
+        found = find_places(group * self.size + row, self.keys)
+        return np.where((group >= 0) & (row >= 0), found, UNKNOWN)
 
 
 def join_partitions(
@@ -200,7 +212,7 @@ def join_partitions(
     group, row = np.divmod(keys, none.size)
     taken = offsets.take(pa.array(row))
     commit_at = np.full(len(keys), UNKNOWN, dtype=np.int64)
-    commit_at[_find(keys, commit_key)] = np.arange(len(commit_key))
+    commit_at[find_places(commit_key, keys)] = np.arange(len(commit_key))
     mine = good.take(pa.array(commit_at, mask=commit_at < 0))
     columns: dict[str, Any] = {
         "group_id": facts["group_id"].take(pa.array(group)),
@@ -220,16 +232,8 @@ def join_partitions(
     return JoinedPartitions(table, facts, member_ids, row)
 
 
-def _find(keys: Int64s, wanted: Int64s) -> Int64s:
-    """Indexes among ascending keys; -1 for a key that is missing."""
-    if not len(keys):
-        return np.full(len(wanted), UNKNOWN, dtype=np.int64)
-    found = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-    return np.where(keys[found] == wanted, found, UNKNOWN).astype(np.int64)
-
-
 def _find_rows(places: Int64s, topic: Int64s, partition: Int64s) -> Int64s:
-    return np.where(topic >= 0, _find(places, (topic << 32) + partition), UNKNOWN)
+    return np.where(topic >= 0, find_places((topic << 32) + partition, places), UNKNOWN)
 
 
 def _subscribed(members: pa.Table, pairs: _Pairs) -> Int64s:
@@ -260,7 +264,7 @@ def _owned(members: pa.Table, number: Int64s, column: str, pairs: _Pairs) -> tup
 def _owners(owned: tuple[Int64s, Int64s], keys: Int64s) -> dict[str, Any]:
     """Count of different owners of each pair, and their smallest and largest number."""
     size = int(owned[1].max(initial=0)) + 1
-    pair = _find(keys, owned[0])
+    pair = find_places(owned[0], keys)
     each = np.unique((pair * size + owned[1])[pair >= 0])
     pair, number = each // size, each % size
     smallest, largest = (np.full(len(keys), UNKNOWN, dtype=np.int64) for _ in range(2))
@@ -306,10 +310,7 @@ def _points(place: Int64s, num_places: int, at: pa.ChunkedArray, offset: pa.Chun
     moments, offsets = at.cast(pa.timestamp("us", "UTC")), offset.cast(pa.int64())
     order = np.lexsort((integers(offsets), integers(pc.cast(moments, pa.int64())), place))
     order = order[np.searchsorted(place[order], 0) :]
-    counts = np.bincount(place[order], minlength=num_places)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     chosen = pa.array(order)
     values = [column.take(chosen).combine_chunks() for column in (moments, offsets)]
-    return pa.ListArray.from_arrays(
-        pa.array(starts), pa.StructArray.from_arrays(values, names=["at", "offset"])
-    )
+    points = pa.StructArray.from_arrays(values, names=["at", "offset"])
+    return as_lists(points, np.bincount(place[order], minlength=num_places))

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.lag.arrays import Bools, Floats, Int64s, codes, flags, floats, is_valid, seconds
+from evenlag.lag.arrays import (
+    Bools,
+    Floats,
+    Int64s,
+    as_column,
+    as_lists,
+    codes,
+    flags,
+    floats,
+    is_valid,
+    seconds,
+)
 from evenlag.lag.predictions import MEASURES, Intervals, Members, newer_mean, predict
 from evenlag.lag.speeds import NOISE_S
 from evenlag.lake.arrow_schema import arrow_schema
@@ -98,7 +109,7 @@ def prediction_columns(
     return {
         "assignment_hash": pa.array(hashes),
         "idle_s": pa.array(idle_s, mask=np.isnan(idle_s)),
-        "predictions": _as_lists(numbers),
+        "predictions": _prediction_lists(numbers),
     }
 
 
@@ -238,32 +249,21 @@ def _read_state(previous: pa.Table) -> _Before:
     )
 
 
-def _as_lists(numbers: Mapping[str, Floats]) -> pa.ListArray:
+def _prediction_lists(numbers: Mapping[str, Floats]) -> pa.ListArray:
     """One list of structs for each group."""
     kind = arrow_schema(FORECASTS).field("predictions").type.value_type
-    num_groups = len(numbers["predicted"])
-    size = num_groups * _KINDS[0] * _KINDS[1]
-    place = np.arange(size)
-    columns: dict[str, Any] = {
+    num_groups, num_each = len(numbers["predicted"]), _KINDS[0] * _KINDS[1]
+    place = np.arange(num_groups * num_each)
+    flat = {name: np.ascontiguousarray(values).reshape(len(place)) for name, values in numbers.items()}
+    actual, lower, upper = (flat[name] for name in ("actual", "scored_lower", "scored_upper"))
+    held = (actual >= lower) & (actual <= upper)
+    columns = {
         "measure": pa.array(MEASURES).take(pa.array(place // _KINDS[1] % _KINDS[0])),
         "is_horizon": pa.array(place % _KINDS[1] == 1),
+        "held": pa.array(held, mask=~np.isfinite(actual) | ~np.isfinite(lower)),
+        **{name: as_column(values, kind.field(name).type) for name, values in flat.items()},
     }
-    for name, values in numbers.items():
-        flat = np.ascontiguousarray(values).reshape(size)
-        unknown = ~np.isfinite(flat)
-        if name in {"pending_at", "num_scored"}:
-            whole = np.where(unknown, 0, np.rint(1e6 * flat) if name == "pending_at" else flat)
-            columns[name] = pa.array(whole.astype(np.int64), mask=unknown)
-        else:
-            columns[name] = pa.array(flat, mask=unknown)
-    actual, lower, upper = (
-        np.ascontiguousarray(numbers[name]).reshape(size)
-        for name in ("actual", "scored_lower", "scored_upper")
-    )
-    held = (actual >= lower) & (actual <= upper)
-    columns["held"] = pa.array(held, mask=~np.isfinite(actual) | ~np.isfinite(lower))
     structs = pa.StructArray.from_arrays(
         [columns[field.name].cast(field.type) for field in kind], fields=list(kind)
     )
-    starts = np.arange(num_groups + 1) * (_KINDS[0] * _KINDS[1])
-    return pa.ListArray.from_arrays(pa.array(starts, pa.int32()), structs)
+    return as_lists(structs, np.full(num_groups, num_each))

@@ -15,8 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.enums import GroupType, LagStatus
-from evenlag.lag.arrays import UNKNOWN, Bools, Floats, Int64s, Numbers, codes, flags, integers, is_valid
-from evenlag.lag.hourly_rates import find_places
+from evenlag.lag.arrays import (
+    UNKNOWN,
+    Bools,
+    Floats,
+    Int64s,
+    Numbers,
+    as_lists,
+    codes,
+    find_places,
+    flags,
+    integers,
+    is_valid,
+)
 from evenlag.lag.speeds import (
     COOPERATIVE_ASSIGNORS,
     FEWEST_BUSY_S,
@@ -28,7 +39,7 @@ from evenlag.lag.speeds import (
     reported_seconds,
     update,
 )
-from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.arrow_schema import arrow_schema, with_head
 from evenlag.lake.tables import SPEEDS
 
 LAG_COLUMNS: Final = (
@@ -74,11 +85,11 @@ def build_speeds(
     is_left = pc.equal(now.lag["status"], LagStatus.NOT_SUBSCRIBED)
     lag = now.lag.filter(pc.invert(is_left)).combine_chunks()
     groups: list[str] = sorted(pc.unique(lag["group_id"]).to_pylist())
-    known, parts = (_explode(previous, name, groups) for name in ("members", "partitions"))
+    known, parts = (explode(_only(previous, groups), name) for name in ("members", "partitions"))
     present = _only(now.members, groups)
     people = _People.of(_named(present.filter(pc.is_valid(present["member_id"]))), known, groups)
     old_lag = _only(previous_lag, groups)
-    lag_keys, old_keys, part_keys = _partition_keys(lag, old_lag, parts)
+    lag_keys, old_keys, part_keys = group_partition_keys(lag, old_lag, parts)
     group_of_lag = codes(lag["group_id"], groups)
     state = SpeedState.unknown(len(groups), people.identity_group, group_of_lag)
     state = _remember(state, people, (known, parts), find_places(part_keys, lag_keys))
@@ -93,13 +104,12 @@ def build_speeds(
     found = _rows(update(state, interval), people, lag, groups, read_at)
     # What is known of a group that could not be read stays.
     unread = previous.filter(pc.invert(pc.is_in(previous["group_id"], pa.array(groups, pa.string()))))
-    return _with_head(pa.concat_tables([found, unread.select(found.column_names)]), marker)
+    return with_head(pa.concat_tables([found, unread.select(found.column_names)]), SPEEDS, marker)
 
 
 def with_speeds(members: pa.Table, speeds: pa.Table) -> pa.Table:
     """Add ``speed_records_per_s, speed_is_bound, speed_confidence`` to rows of ``members``; null: unknown."""
-    groups: list[str] = pc.unique(speeds["group_id"]).to_pylist()
-    known = _explode(speeds, "members", groups)
+    known = explode(speeds, "members")
     known = known.filter(pc.is_valid(known["member_id"]))
     wanted, keys = _member_keys(members, known)
     rows = known.take(_or_null(find_places(wanted, keys)))
@@ -119,9 +129,8 @@ def with_owner_speeds(lag: pa.Table, speeds: pa.Table) -> pa.Table:
 
 def with_costs(lag: pa.Table, speeds: pa.Table) -> pa.Table:
     """Add ``cost`` to rows of ``lag``; null where it is 1."""
-    groups: list[str] = pc.unique(speeds["group_id"]).to_pylist()
-    parts = _explode(speeds, "partitions", groups)
-    wanted, keys = _partition_keys(lag, parts)
+    parts = explode(speeds, "partitions")
+    wanted, keys = group_partition_keys(lag, parts)
     return lag.append_column("cost", parts.take(_or_null(find_places(wanted, keys)))["cost"])
 
 
@@ -274,7 +283,7 @@ def _interval(both: _Both, owner: Int64s, identity: Int64s, is_steady: Bools, pa
 def _reports(commits: pa.Table, lag: pa.Table) -> BusyReports:
     """What the commits of the rows of ``lag`` report."""
     commits = commits.filter(pc.and_(pc.is_valid(commits["busy_ms"]), pc.is_valid(commits["busy_since"])))
-    rows = commits.take(_or_null(find_places(*_partition_keys(lag, commits))))
+    rows = commits.take(_or_null(find_places(*group_partition_keys(lag, commits))))
     since_ms = rows["busy_since"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     return BusyReports(integers(rows["busy_ms"]), integers(since_ms))
 
@@ -320,7 +329,7 @@ def _rows(state: SpeedState, people: _People, lag: pa.Table, groups: list[str], 
         [
             *(lag[name].combine_chunks().take(pa.array(rows)) for name in ("topic_id", "topic", "partition")),
             pa.array(state.cost[rows]),
-            _lists(done, count[rows]),
+            as_lists(done, count[rows]),
         ],
         fields=list(kind),
     )
@@ -331,7 +340,7 @@ def _rows(state: SpeedState, people: _People, lag: pa.Table, groups: list[str], 
             "group_id": pa.array(groups, pa.string()),
             "read_at": read_at,
             "members": _member_lists(estimate(state), state, people, is_kept, number),
-            "partitions": _lists(parts.take(pa.array(by_group)), sizes),
+            "partitions": as_lists(parts.take(pa.array(by_group)), sizes),
         },
     )
 
@@ -376,34 +385,20 @@ def _member_lists(
         "at_least_records_per_s": pa.array(state.at_least[identity]),
     }
     rows = pa.StructArray.from_arrays([columns[field.name] for field in kind], fields=list(kind))
-    return _lists(rows, np.bincount(group, minlength=state.num_groups))
+    return as_lists(rows, np.bincount(group, minlength=state.num_groups))
 
 
-def _with_head(body: pa.Table, marker: Mapping[str, Any]) -> pa.Table:
-    schema = arrow_schema(SPEEDS)
-    nothing = pa.array(np.zeros(body.num_rows, dtype=np.int64))
-    for name in ("cluster", "day", "snapshot_id", "slot", "end_read_at"):
-        column = pa.array([marker[name]], schema.field(name).type).take(nothing)
-        body = body.append_column(name, column)
-    return body.select(schema.names).cast(schema)
-
-
-def _explode(speeds: pa.Table, name: str, groups: list[str]) -> pa.Table:
-    """Return a row for each element of a list of some groups, with its ``group_id``."""
-    some = _only(speeds, groups)
-    lists = some[name].combine_chunks()
+def explode(rows: pa.Table, name: str) -> pa.Table:
+    """Return a row for each struct of a column of lists, with its ``group_id``."""
+    lists = rows[name].combine_chunks()
     each = pc.list_flatten(lists)
-    group = some["group_id"].combine_chunks().take(pc.list_parent_indices(lists))
+    group = rows["group_id"].combine_chunks().take(pc.list_parent_indices(lists))
     fields = {field.name: pc.struct_field(each, field.name) for field in lists.type.value_type}
     return pa.table({"group_id": group, **fields})
 
 
 def _only(rows: pa.Table, groups: list[str]) -> pa.Table:
     return rows.filter(pc.is_in(rows["group_id"], pa.array(groups, pa.string())))
-
-
-def _lists(values: pa.Array, sizes: Any) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(sizes)), pa.int32()), values)
 
 
 def _floats(column: Any) -> Floats:
@@ -428,8 +423,8 @@ def _or_null(place: Int64s) -> pa.Array:
     return pa.array(place, mask=place < 0)
 
 
-def _partition_keys(*tables: pa.Table) -> list[Int64s]:
-    """A number for each row that only the same partition of the same group has in all tables."""
+def group_partition_keys(*tables: pa.Table) -> list[Int64s]:
+    """Return a number for each row that only the same partition of the same group has, in all tables."""
     names = ("group_id", "topic_id", "topic", "partition")
     rows = pa.concat_tables([each.select(names) for each in tables])
     topic = _combine(_numbers(rows["topic_id"]), _numbers(rows["topic"]))

@@ -181,19 +181,17 @@ class MeasuredSpeeds:
     confidence: Floats
 
 
-def uncommitted(consumed: Floats, noise_s: float = NOISE_S) -> Floats:
+def uncommitted(consumed: Floats) -> Floats:
     """Return the lag that may be processed and not committed yet, by records consumed per second.
 
     What is consumed in two commit intervals bounds it, not what arrives. Nothing of unknown rates (NaN).
     """
-    return noise_s * np.fmax(consumed, 0.0)
+    return NOISE_S * np.fmax(consumed, 0.0)
 
 
-def update(
-    state: SpeedState, interval: Interval, *, commit_interval_s: float = COMMIT_INTERVAL_S
-) -> SpeedState:
+def update(state: SpeedState, interval: Interval) -> SpeedState:
     """Return what is known after an interval."""
-    done = _Done.of(state, interval, commit_interval_s)
+    done = _Done.of(state, interval)
     passed_s = interval.duration_s.clip(min=0.0)
     fades = np.exp(-passed_s / _FORGET_S)[state.identity_group]
     state = replace(
@@ -203,7 +201,7 @@ def update(
         done_records=state.done_records * fades[state.done_identity],
     )
     fitted = _fit_costs(state, interval, done)
-    return _add_busy(_bound(fitted, interval, done, commit_interval_s), interval, done)
+    return _add_busy(_bound(fitted, interval, done), interval, done)
 
 
 def estimate(state: SpeedState) -> MeasuredSpeeds:
@@ -241,7 +239,7 @@ class _Done:
     rows: Int64s
 
     @classmethod
-    def of(cls, state: SpeedState, interval: Interval, commit_interval_s: float) -> _Done:
+    def of(cls, state: SpeedState, interval: Interval) -> _Done:
         num_members = len(interval.identity)
         duration_s = interval.duration_s[state.identity_group[interval.identity]]
         is_known = np.isfinite(interval.processed) & (interval.processed >= 0)
@@ -257,19 +255,18 @@ class _Done:
             _sums(owner, interval.before[rows], num_members),
             _sums(owner, interval.after[rows], num_members),
         )
-        floor = uncommitted(_divide(records, duration_s), 2 * commit_interval_s)
-        had_backlog = backlog > floor
+        had_backlog = backlog > uncommitted(_divide(records, duration_s))
         # A member with a backlog that says it was idle waits for something that it does not count.
         least_s = np.where(had_backlog, duration_s / 2, 0.0)
         reported_s = interval.reported_s
-        is_reported = (reported_s > least_s) & (reported_s <= duration_s + commit_interval_s)
+        is_reported = (reported_s > least_s) & (reported_s <= duration_s + COMMIT_INTERVAL_S)
         is_busy = is_counted & ~missing & (had_backlog | is_reported)
         busy_s = np.where(is_reported, reported_s, duration_s)
-        commit_s = np.where(is_reported, 0.0, commit_interval_s)
+        commit_s = np.where(is_reported, 0.0, COMMIT_INTERVAL_S)
         return cls(duration_s, busy_s, commit_s, is_reported, work, is_busy, is_counted, rows)
 
 
-def _bound(state: SpeedState, interval: Interval, done: _Done, commit_interval_s: float) -> SpeedState:
+def _bound(state: SpeedState, interval: Interval, done: _Done) -> SpeedState:
     """Raise lower bounds to what was processed, and lower them to what busy members processed at most.
 
     A commit may be of records that were processed up to a commit interval before the interval began.
@@ -278,7 +275,7 @@ def _bound(state: SpeedState, interval: Interval, done: _Done, commit_interval_s
     lowest, highest = (
         _mean_by(interval.identity[chosen], _divide(done.work, seconds)[chosen], state)
         for chosen, seconds in (
-            (counted, done.duration_s + commit_interval_s),
+            (counted, done.duration_s + COMMIT_INTERVAL_S),
             (busy, done.busy_s - done.commit_s),
         )
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -25,6 +25,18 @@ def arrow_schema(table: Table) -> pa.Schema:
 def stored_schema(table: Table) -> pa.Schema:
     """Build the Arrow schema of a table in the lake: a row's columns, and ``month`` where it partitions."""
     return _schema_of(table.stored_columns)
+
+
+def with_head(body: pa.Table, table: Table, head: Mapping[str, Any]) -> pa.Table:
+    """Return rows of a table: the columns of the body, and others with the same value in all rows."""
+    schema = arrow_schema(table)
+    columns = [
+        body[column.name].cast(column.type)
+        if column.name in body.column_names
+        else pa.repeat(pa.scalar(head[column.name], column.type), len(body))
+        for column in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _schema_of(columns: Sequence[Column]) -> pa.Schema:

@@ -179,14 +179,9 @@ def _by_bounds(actions: pa.Table, column: str, operator: str, value: Any, kind: 
     if found is None:
         return None
     least, greatest = found
-    reaches_down = {
-        "<": lambda: pc.less(least, pa.scalar(value, kind)),
-        "<=": lambda: pc.less_equal(least, pa.scalar(value, kind)),
-        ">": lambda: pc.greater(greatest, pa.scalar(value, kind)),
-        ">=": lambda: pc.greater_equal(greatest, pa.scalar(value, kind)),
-    }
-    if operator in reaches_down:
-        return pc.fill_null(reaches_down[operator](), True)
+    if operator.startswith(("<", ">")):
+        nearest = least if operator.startswith("<") else greatest
+        return pc.fill_null(compare(nearest, operator, value, kind), True)
     under = pc.less_equal(least, pa.scalar(max(values), kind))
     over = pc.greater_equal(greatest, pa.scalar(min(values), kind))
     return pc.and_(pc.fill_null(under, True), pc.fill_null(over, True))

@@ -47,7 +47,6 @@ class Advice:
     by_rate: Members that the work needs if it could be divided at will.
     hot: [H] partitions whose records cost more than the fastest member can do.
     partitions_to_add: So many more, with even traffic, give the members that the work needs a partition each.
-    may_go: [N] members that may go.
     moves, r_score: Partitions that move when the group has this number, and their work in members.
     """
 
@@ -56,7 +55,6 @@ class Advice:
     by_rate: int
     hot: Int64s
     partitions_to_add: int
-    may_go: Int64s
     moves: int
     r_score: float
 
@@ -103,15 +101,13 @@ def advise(wanted: Demand, speed: Floats, owner: Int64s, typical: float) -> Advi
     found = packing.least_members(speeds[num_alone:], least, num_partitions - num_alone)
     members = max(min(num_alone + found, num_partitions), 1)
     hot = np.flatnonzero(wanted.rate * _FILL > fastest)
-    gone = np.sort(order[members:])
-    moves, r_score = _moves(size, owner, speed, gone)
+    moves, r_score = _moves(size, owner, speed, order[members:])
     return Advice(
         members,
         _reason(members, by_rate, len(hot)),
         by_rate,
         hot,
         _partitions_to_add(wanted.rate[hot], fastest, by_rate - num_partitions),
-        gone,
         moves,
         r_score,
     )

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.lag.arrays import Bools, Floats, Int64s, codes, flags
+from evenlag.lag.arrays import Bools, Floats, Int64s, codes, floats
 from evenlag.lag.forecast import STEPS, likely_growth
 from evenlag.lag.group_lag import LAG_COLUMNS as GROUP_LAG_COLUMNS
 from evenlag.lag.group_lag import GroupLag, counted_rows, measure_lag
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.tables import ADVICE
 from evenlag.planning.advice import Advice, Held, advise, demand, fastest_first, hold
+from evenlag.planning.group_batch import horizon_rates
 
 LAG_COLUMNS: Final = tuple(
     dict.fromkeys((*GROUP_LAG_COLUMNS, "topic_id", "topic", "partition", "arrival_rate_records_per_s"))
@@ -119,7 +120,7 @@ def group_demands(now: AdviceRows) -> Iterator[tuple[str, GroupDemand]]:
     lag_of, members_of = (_by_group(rows["group_id"], groups) for rows in (lag, members))
     work, backlog = _work(lag)
     speed, bound, confidence = (
-        _floats(members, name) for name in ("speed_records_per_s", "speed_is_bound", "speed_confidence")
+        floats(members[name]) for name in ("speed_records_per_s", "speed_is_bound", "speed_confidence")
     )
     forecasts = {row["group_id"]: row for row in now.forecasts.to_pylist()}
     topics, partitions = lag["topic"].to_pylist(), lag["partition"].to_numpy()
@@ -181,21 +182,11 @@ def _by_group(column: pa.ChunkedArray, groups: list[str]) -> list[Int64s]:
 
 def _work(lag: pa.Table) -> tuple[Floats, Floats]:
     """Return the work that arrives per second in each step, and the work that waits; unknown lag is none."""
-    cost = _floats(lag, "cost")
+    cost = floats(lag["cost"])
     cost = np.where(np.isfinite(cost) & (cost > 0), cost, 1.0)
-    last = np.nan_to_num(_floats(lag, "arrival_rate_records_per_s")).clip(min=0.0)
-    rates = np.repeat(last[:, None], STEPS, axis=1)
-    lists = lag["forecast_records_per_s"].combine_chunks()
-    is_whole = flags(pc.equal(pc.list_value_length(lists), STEPS))
-    values = pc.list_flatten(lists.filter(pa.array(is_whole))).cast(pa.float64())
-    forecast = np.nan_to_num(pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)).reshape(-1, STEPS)
-    rates[is_whole] = forecast.clip(min=0.0)
-    backlog = np.nan_to_num(_floats(lag, "lag_records")).clip(min=0.0)
+    rates = np.nan_to_num(horizon_rates(lag, floats(lag["arrival_rate_records_per_s"]))).clip(min=0.0)
+    backlog = np.nan_to_num(floats(lag["lag_records"])).clip(min=0.0)
     return rates * cost[:, None], backlog * cost
-
-
-def _floats(rows: pa.Table, name: str) -> Floats:
-    return np.asarray(pc.fill_null(rows[name].cast(pa.float64()), np.nan).to_numpy(), dtype=np.float64)
 
 
 def _row(

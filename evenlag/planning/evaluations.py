@@ -119,7 +119,9 @@ def build_evaluations(
                 "stay_record_s": effect and effect.stay_record_s,
                 "actual_record_s": effect and effect.actual_record_s,
                 "cost_record_s": effect and effect.cost_record_s,
-                "expected": _expected(one, actual, marker),
+                "expected": score_expected(
+                    one.head, marker, actual if one.is_followed else None, is_horizon=True
+                ),
                 "num_partitions": actual and actual.num_partitions,
                 "num_unknown_partitions": actual and actual.num_unknown_partitions,
                 "run_id": run_id,
@@ -131,16 +133,6 @@ def build_evaluations(
 def _measure(one: DuePlan, name: str) -> int | None:
     measured: int | None = (one.head[name] or {}).get("max_member_lag_records")
     return measured
-
-
-def _expected(
-    one: DuePlan, actual: GroupLag | None, marker: Mapping[str, Any]
-) -> list[dict[str, Any]] | None:
-    """How the predictions of a followed plan came true."""
-    if not one.is_followed:
-        return None
-    passed_s = (marker["slot"] - one.head["slot"]).total_seconds()
-    return score_expected(one.head["expected"], passed_s, actual, is_horizon=True)
 
 
 def _verdict(

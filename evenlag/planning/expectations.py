@@ -67,18 +67,18 @@ def _with_plan(each: Expected, time: TimePlan) -> Expected:
 
 
 def score_expected(
-    expected: Iterable[Mapping[str, Any]] | None,
-    passed_s: float,
-    actual: GroupLag | None,
-    *,
-    is_horizon: bool,
+    head: Mapping[str, Any], marker: Mapping[str, Any], actual: GroupLag | None, *, is_horizon: bool
 ) -> list[dict[str, Any]] | None:
-    """Return how a plan's predictions for the next snapshot, or for the horizon, came true; None: unknown."""
+    """Return how a plan's predictions for the next snapshot, or for the horizon, came true; None: unknown.
+
+    head: Its row of ``plans``. marker: Of the snapshot. actual: The group's lag in it.
+    """
     if actual is None or actual.num_unknown_partitions:
         return None
+    passed_s = (marker["slot"] - head["slot"]).total_seconds()
     found = {_LAG: actual.total_lag_records, _WAIT: actual.time_lag_ms}
     scored = []
-    for each in expected or ():
+    for each in head["expected"] or ():
         value, is_near = (
             found[each["measure"]],
             abs(passed_s - each["ahead_s"]) <= _MOST_OFF * each["ahead_s"],

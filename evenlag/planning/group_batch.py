@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from assignor_core.members import utf16_key
 from evenlag.enums import LagStatus
-from evenlag.lag.arrays import flags, is_valid
+from evenlag.lag.arrays import codes, find_places, flags, is_valid, parents
 from evenlag.lag.forecast import STEPS
 
 _FORECAST: Final = "forecast_records_per_s"
@@ -101,10 +101,10 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
     both = pa.chunked_array([*lag["group_id"].chunks, *members["group_id"].chunks], pa.string())
     group_ids: list[str] = sorted(pc.unique(both).to_pylist())
     members, member_group = _by_group(members, group_ids)
-    num_lag_rows = np.bincount(_indexes(lag["group_id"], group_ids), minlength=len(group_ids))
+    num_lag_rows = np.bincount(codes(lag["group_id"], group_ids), minlength=len(group_ids))
     lag = lag.filter(pc.not_equal(lag["status"], LagStatus.NOT_SUBSCRIBED))
     names: list[str] = sorted(pc.unique(lag["topic"]).to_pylist(), key=utf16_key)
-    group, topic = _indexes(lag["group_id"], group_ids), _indexes(lag["topic"], names)
+    group, topic = codes(lag["group_id"], group_ids), codes(lag["topic"], names)
     key = group * max(len(names), 1) + topic
     order = np.lexsort((lag["partition"].to_numpy(), key))
     lag, group, key = lag.take(pa.array(order)).combine_chunks(), group[order], key[order]
@@ -144,7 +144,7 @@ def build_batch(lag: pa.Table, members: pa.Table) -> GroupBatch:
         consume_rate=numbers(lag, "consume_rate_records_per_s", np.nan),
         stalled=pc.fill_null(lag["stalled"], False).to_numpy(),
         cost=numbers(lag, "cost", 1.0),
-        forecast=_forecast(lag, rate),
+        forecast=horizon_rates(lag, rate),
         speed=np.where(speed > 0, speed, np.nan),
         is_bound=numbers(members, "speed_is_bound", 0.0) > 0,
         commit_problem=_problems(lag, group, "commit_problem"),
@@ -171,9 +171,9 @@ def numbers(rows: pa.Table, column: str, unknown: float) -> NDArray[np.float64]:
     return np.where(np.isfinite(numbers), numbers, unknown)
 
 
-def _forecast(lag: pa.Table, rate: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rates in the steps of the horizon; the last rate where there is no forecast of the usual length."""
-    found = np.repeat(rate[:, None], STEPS, axis=1)
+def horizon_rates(lag: pa.Table, last: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rates in the steps of the horizon; the last one without a forecast of the usual length."""
+    found = np.repeat(last[:, None], STEPS, axis=1)
     if _FORECAST not in lag.column_names:
         return found
     lists = lag[_FORECAST].combine_chunks()
@@ -190,10 +190,10 @@ def _racks(lag: pa.Table, members: pa.Table) -> BatchRacks | None:
     if not names or members["rack_id"].null_count == len(members):
         return None
     racks = np.zeros((len(of_rows), len(names)), dtype=np.bool_)
-    rack = _indexes(pc.list_flatten(of_rows), names)
-    racks[pc.list_parent_indices(of_rows).to_numpy()[rack >= 0], rack[rack >= 0]] = True
+    rack = codes(pc.list_flatten(of_rows), names)
+    racks[parents(of_rows)[rack >= 0], rack[rack >= 0]] = True
     # A member in a rack without any partition reads all of them across racks: one column more.
-    of_member = _indexes(members["rack_id"], names)
+    of_member = codes(members["rack_id"], names)
     of_member[(of_member < 0) & is_valid(members["rack_id"])] = len(names)
     return BatchRacks(names, of_member.astype(np.int32), np.pad(racks, ((0, 0), (0, 1))))
 
@@ -225,15 +225,9 @@ def _problems(lag: pa.Table, group: NDArray[np.int64], column: str, place: str =
 
 
 def _by_group(rows: pa.Table, group_ids: list[str]) -> tuple[pa.Table, NDArray[np.int64]]:
-    group = _indexes(rows["group_id"], group_ids)
+    group = codes(rows["group_id"], group_ids)
     order = np.argsort(group, kind="stable")
     return rows.take(pa.array(order)).combine_chunks(), group[order]
-
-
-def _indexes(values: pa.ChunkedArray, known: list[str]) -> NDArray[np.int64]:
-    """Index of each value among the known values; -1 for an unknown value and for null: int64."""
-    found = pc.index_in(values, value_set=pa.array(known, pa.string()), skip_nulls=True)
-    return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
 
 
 def _starts(group: NDArray[np.int64], num_groups: int) -> NDArray[np.int64]:
@@ -249,22 +243,12 @@ def _owners(
     member_start: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Member of each row among its group's members: looks up all (group, member id) pairs at once."""
-    known = [name for name in pc.unique(members["member_id"]).to_pylist() if name is not None]
-    owner = np.full(len(group), -1, dtype=np.int64)
-    if not known:
-        return owner
-    place, code = _indexes(member_ids, known), _indexes(members["member_id"], known)
-    shown = np.flatnonzero(code >= 0)
-    keys = member_group[shown] * len(known) + code[shown]
-    by_key = np.argsort(keys, kind="stable")
-    keys, shown = keys[by_key], shown[by_key]
-    owned = np.flatnonzero(place >= 0)
-    wanted = group[owned] * len(known) + place[owned]
-    found = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-    hit = keys[found] == wanted
-    owned, found = owned[hit], found[hit]
-    owner[owned] = shown[found] - member_start[group[owned]]
-    return owner
+    known = pc.unique(members["member_id"]).drop_null().to_pylist()
+    owner, member = codes(member_ids, known), codes(members["member_id"], known)
+    # -1 has a place, too: a group may have a row without a member.
+    size = len(known) + 1
+    found = find_places(group * size + owner + 1, member_group * size + member + 1)
+    return np.where((owner >= 0) & (found >= 0), found - member_start[group], -1)
 
 
 def _subscriptions(
@@ -277,14 +261,9 @@ def _subscriptions(
     """Subscription of each member among its group's topics; a topic without rows is left out."""
     start = np.zeros(members.num_rows + 1, dtype=np.int64)
     column = members["subscription"].combine_chunks()
-    if not members.num_rows or not len(topic_keys):
-        return start, np.zeros(0, dtype=np.int64)
-    member = pc.list_parent_indices(column).to_numpy().astype(np.int64)
-    topic = _indexes(pc.list_flatten(column), names)
+    member, topic = parents(column), codes(pc.list_flatten(column), names)
     member, topic = member[topic >= 0], topic[topic >= 0]
-    wanted = member_group[member] * len(names) + topic
-    found = np.searchsorted(topic_keys, wanted).clip(max=len(topic_keys) - 1)
-    hit = topic_keys[found] == wanted
-    member, found = member[hit], found[hit]
+    found = find_places(member_group[member] * len(names) + topic, topic_keys)
+    member, found = member[found >= 0], found[found >= 0]
     np.cumsum(np.bincount(member, minlength=members.num_rows), out=start[1:])
     return start, found - topic_start[member_group[member]]

@@ -39,10 +39,9 @@ class GroupRows:
     held: int32 [P], row → member that owns it now and subscribes to it, -1 for none: see
         ``GroupBatch.holder``.
     is_unknown: bool [P]: whether the lag is unknown; such a partition is not moved.
-    arrival_rate, consume_rate: float64 [P], records per second; NaN if unknown.
+    arrival_rate: float64 [P], records per second; NaN if unknown.
     stalled: bool [P]: whether the partition has lag and no progress.
-    cost: float64 [P], forecast: float64 [P, K]: see ``GroupBatch``.
-    speed: float64 [M], is_bound: bool [M]: the same, in the order of the group's members.
+    known: What ``load: time`` plans by: see ``GroupBatch``, with speeds in the order of the group's members.
     """
 
     group: Group
@@ -50,17 +49,8 @@ class GroupRows:
     topic_ids: tuple[str, ...]
     is_unknown: NDArray[np.bool_]
     arrival_rate: NDArray[np.float64]
-    consume_rate: NDArray[np.float64]
     stalled: NDArray[np.bool_]
-    cost: NDArray[np.float64]
-    forecast: NDArray[np.float64]
-    speed: NDArray[np.float64]
-    is_bound: NDArray[np.bool_]
-
-    @property
-    def known(self) -> Measured:
-        """What ``load: time`` plans by."""
-        return Measured(self.speed, self.is_bound, self.cost, self.consume_rate, self.forecast)
+    known: Measured
 
 
 def build_group(batch: GroupBatch, number: int) -> GroupRows:
@@ -92,12 +82,14 @@ def build_group(batch: GroupBatch, number: int) -> GroupRows:
         topic_ids=tuple(batch.topic_ids[topics]),
         is_unknown=batch.is_unknown[rows],
         arrival_rate=batch.arrival_rate[rows],
-        consume_rate=batch.consume_rate[rows],
         stalled=batch.stalled[rows],
-        cost=batch.cost[rows],
-        forecast=batch.forecast[rows],
-        speed=batch.speed[members][in_order],
-        is_bound=batch.is_bound[members][in_order],
+        known=Measured(
+            speed=batch.speed[members][in_order],
+            is_bound=batch.is_bound[members][in_order],
+            cost=batch.cost[rows],
+            consumed=batch.consume_rate[rows],
+            rates=batch.forecast[rows],
+        ),
     )
 
 
@@ -187,7 +179,7 @@ def plan_group(
         capacity, target = work.speed, time.target
     else:
         load = member_load(settings.load, group.lag, rows.arrival_rate)
-        capacity = capacities_of(settings, group.instance_ids, rows.speed, rows.is_bound)
+        capacity = capacities_of(settings, group.instance_ids, rows.known.speed, rows.known.is_bound)
         target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
     gap = count_gap_of(group, settings, target)
     is_required = _is_required(group, settings, now, gap)
@@ -265,7 +257,7 @@ def _too_small(
     owned = now >= 0
     lags = np.bincount(now[owned], lag[owned], size)
     most = int((lags / capacity).argmax())
-    noise = np.bincount(now[owned], uncommitted(rows.consume_rate[owned]), size)[most]
+    noise = np.bincount(now[owned], uncommitted(rows.known.consumed[owned]), size)[most]
     falls = relative_gain(lag, capacity, now, target) * lags[most]
     if falls < noise:
         return (
@@ -311,21 +303,13 @@ def _shares_across(
 
 def member_keys(group: Group) -> tuple[str, ...]:
     """Return the members' keys as hints contain them: [M]."""
-    return tuple(
-        member_key(member, instance)
-        for member, instance in zip(group.member_ids, group.instance_ids, strict=True)
-    )
+    return tuple(map(member_key, group.member_ids, group.instance_ids))
 
 
 def _static_members(group: Group) -> dict[str, str]:
     """Member ids of static members by key: brokers identify members by member id."""
-    return {
-        key: member_id
-        for key, member_id, instance in zip(
-            member_keys(group), group.member_ids, group.instance_ids, strict=True
-        )
-        if instance is not None
-    }
+    members = zip(member_keys(group), group.member_ids, group.instance_ids, strict=True)
+    return {key: member_id for key, member_id, instance in members if instance is not None}
 
 
 def assign_rows(

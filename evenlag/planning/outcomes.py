@@ -18,7 +18,6 @@ from evenlag.lag.group_lag import measure_lag
 from evenlag.planning.expectations import score_expected
 
 if TYPE_CHECKING:
-    from evenlag.lag.group_lag import GroupLag
     from evenlag.planning.published_plans import PublishedPlan
 
 
@@ -182,12 +181,13 @@ def build_outcomes(
             continue
         share = followed.get(plan.plan_id, _NO_ADHERENCE)
         status = statuses.get(plan.group_id, _GONE)
-        code = _reason_code(plan, heads[plan.plan_id], share, status, marker)
+        head = heads[plan.plan_id]
+        code = _reason_code(plan, head, share, status, marker)
         if code is None:
             continue
-        before = heads[plan.plan_id]["metrics_before"] or {}
-        after = heads[plan.plan_id]["metrics_after"] or {}
+        before, after = head["metrics_before"] or {}, head["metrics_after"] or {}
         actual = lags.get(plan.group_id)
+        is_followed = code is OutcomeReason.AS_HINTED
         rows.append(
             {
                 **{name: marker[name] for name in ("cluster", "day", "snapshot_id", "slot")},
@@ -209,21 +209,11 @@ def build_outcomes(
                 "num_partitions": actual and actual.num_partitions,
                 "num_unknown_partitions": actual and actual.num_unknown_partitions,
                 **plan.cost,
-                "expected": _expected(heads[plan.plan_id], code, actual, marker),
+                "expected": score_expected(head, marker, actual if is_followed else None, is_horizon=False),
                 "run_id": run_id,
             }
         )
     return rows
-
-
-def _expected(
-    head: Mapping[str, Any], code: OutcomeReason, actual: GroupLag | None, marker: Mapping[str, Any]
-) -> list[dict[str, Any]] | None:
-    """How the predictions of a followed plan came true."""
-    if code is not OutcomeReason.AS_HINTED:
-        return None
-    passed_s = (marker["slot"] - head["slot"]).total_seconds()
-    return score_expected(head["expected"], passed_s, actual, is_horizon=False)
 
 
 def _reason_code(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,25 +76,6 @@ class PlanContext:
     log: WorkerLog | None = None
 
 
-_METRICS: Final = (
-    "max_member_lag_records",
-    "mean_member_lag_records",
-    "lag_skew",
-    "min_member_partitions",
-    "max_member_partitions",
-    "balance_score",
-)
-
-_PREDICTIONS: Final = (
-    "horizon_ms",
-    "step_ms",
-    "prediction_before",
-    "prediction_after",
-    "record_s_saved",
-    "record_s_cost",
-)
-
-
 @dataclass(frozen=True, slots=True)
 class SelectedGroup:
     """A group of a batch whose mode is not ``observe``.
@@ -134,14 +115,6 @@ class GroupDecision:
     is_breach: bool | None = None
     consecutive_breaches: int | None = None
     gain: float | None = None
-
-    def as_row(self) -> dict[str, Any]:
-        """Return the columns by name."""
-        # Not asdict(), which copies value by value.
-        return {name: getattr(self, name) for name in _DECISION_COLUMNS}
-
-
-_DECISION_COLUMNS: Final = tuple(column.name for column in fields(GroupDecision))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +173,7 @@ def _predictions(plan: GroupPlan) -> dict[str, Any]:
     """What is expected without and with a plan; nothing where that is not known."""
     time = plan.time
     if time is None:
-        return dict.fromkeys(_PREDICTIONS)
+        return {}
     return {
         "horizon_ms": round(1000 * time.stay.step_s * len(time.stay.lag)),
         "step_ms": round(1000 * time.stay.step_s),
@@ -235,8 +208,7 @@ def _measured_capacities(settings: GroupSettings, plan: GroupPlan) -> list[dict[
 
 def _known_metrics(measured: Metrics, num_unknown: int, num_partitions: int) -> dict[str, Any]:
     """The metrics, without those that unknown lag makes meaningless: it counts as 0 in the arrays."""
-    # Not asdict(): copying value by value costs as much as measuring.
-    columns = {name: getattr(measured, name) for name in _METRICS}
+    columns: dict[str, Any] = measured.as_dict()
     if num_unknown:
         columns |= {"mean_member_lag_records": None, "lag_skew": None}
         if num_unknown == num_partitions:
@@ -450,8 +422,8 @@ def planned_table(batch: GroupBatch | None, groups: Sequence[PlannedGroup]) -> p
     from evenlag.lake.arrow_schema import arrow_schema
 
     schema = arrow_schema(PLANNED)
-    # pyarrow ignores keys that the struct has no field for.
-    decisions = [group.decision.as_row() for group in groups]
+    # In a struct, pyarrow ignores keys without a field, and a missing key is null.
+    decisions = [asdict(group.decision) for group in groups]
     plans = [(group.number, group.plan) for group in groups if group.plan is not None]
     columns = {"decided": pa.array(decisions, schema.field("decided").type)} | {
         name: pa.array([row[name] for row in decisions], pa.string())
@@ -509,19 +481,11 @@ def _by_contract(
     table: Table, nested: pa.StructArray, plain: pa.Table, shared: Mapping[str, object]
 ) -> pa.Table:
     """Rows of a table: the fields of `nested`, the values that all rows share, and columns of `plain`."""
-    from evenlag.lake.arrow_schema import arrow_schema
+    from evenlag.lake.arrow_schema import with_head
 
-    fields = {field.name for field in nested.type}
-
-    def values(field: pa.Field) -> pa.Array | pa.ChunkedArray:
-        if field.name in fields:
-            return pc.struct_field(nested, field.name).cast(field.type)
-        if field.name in shared:
-            return pa.repeat(pa.scalar(shared[field.name], field.type), len(nested))
-        return plain[field.name]
-
-    schema = arrow_schema(table)
-    return pa.table([values(field) for field in schema], schema=schema)
+    columns = {name: plain[name] for name in plain.column_names}
+    columns |= {field.name: pc.struct_field(nested, field.name) for field in nested.type}
+    return with_head(pa.table(columns), table, shared)
 
 
 def _rows(batch: GroupBatch, plans: Sequence[tuple[int, GroupPlan]], kind: pa.StructType) -> pa.StructArray:

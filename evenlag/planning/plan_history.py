@@ -215,7 +215,8 @@ def _read_backing_off(reader: LakeReader, policy: Policy, cluster: str, slot: da
     evaluations = reader.read(PLAN_EVALUATIONS, columns=EVALUATION_COLUMNS, filters=filters).to_pylist()
     texts = {text: complete_settings_text(text) for text in {row["settings"] for row in evaluations}}
     evaluations = [row | {"settings": texts[row["settings"]]} for row in evaluations]
-    of_groups = {group_id: policy.group_settings(cluster, group_id) for group_id in _groups(evaluations)}
+    group_ids = {row["group_id"] for row in evaluations}
+    of_groups = {group_id: policy.group_settings(cluster, group_id) for group_id in group_ids}
     counted = [row for row in evaluations if row["slot"] >= slot - failure_window(of_groups[row["group_id"]])]
     reasons = {}
     for group_id, failures in find_failures(counted).items():
@@ -240,10 +241,6 @@ def failure_window(settings: GroupSettings) -> timedelta:
     each_s = back_off.rest_s + back_off.horizon_s + settings.hint_ttl_s + cooldown_s
     # More than a thousand years cannot be subtracted from today.
     return timedelta(days=min(1 + back_off.after * each_s / 86_400, 366_000))
-
-
-def _groups(rows: Iterable[Mapping[str, Any]]) -> set[str]:
-    return {row["group_id"] for row in rows}
 
 
 def _backs_off(settings: GroupSettings, failures: Failures, slot: datetime) -> str | None:

@@ -7,9 +7,9 @@ Each setting has its default, unit and range here. No value is secret: a secret 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
 
 from evenlag.enums import CommandApprovals, Disclosure, OnFailure
 from evenlag.policy.kafka_settings import check_kafka_settings, check_server
@@ -98,7 +98,7 @@ class ClusterSettings(SettingsModel):
         BeforeValidator(one_or_many),
         Field(min_length=1, description="brokers for the first connection, each as host:port"),
     ]
-    kafka: dict[str, KafkaSetting] = Field(
+    kafka: Annotated[dict[str, KafkaSetting], AfterValidator(check_kafka_settings)] = Field(
         default_factory=dict, description="settings passed through to kafka-python, e.g. security_protocol"
     )
     schedule: Schedule = setting("*/5 * * * *", "cron expression, null for manual runs only")
@@ -168,12 +168,6 @@ class ClusterSettings(SettingsModel):
         }
         keys = {name: getattr(self, name) for name in HMAC_KEYS} | {"privacy.key": self.privacy.key}
         return found | {name: (key, key.resolve_key) for name, key in keys.items() if key is not None}
-
-    @field_validator("kafka")
-    @classmethod
-    def _no_literal_secret(cls, value: dict[str, Any]) -> dict[str, Any]:
-        check_kafka_settings(value)
-        return value
 
     @model_validator(mode="after")
     def _keys_are_complete(self) -> Self:

@@ -89,8 +89,8 @@ def check_server(address: str) -> str:
     return address
 
 
-def check_kafka_settings(settings: Mapping[str, Any]) -> None:
-    """Check settings for kafka-python, by its names: literals and references to secrets."""
+def check_kafka_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return settings for kafka-python, by its names, if they are valid: literals, references to secrets."""
     # pydantic: most commands check an address without it.
     from evenlag.policy.secrets import SecretRef
 
@@ -108,6 +108,7 @@ def check_kafka_settings(settings: Mapping[str, Any]) -> None:
         else:
             _check_value(name, value)
     _check_protocol(settings)
+    return settings
 
 
 def _check_name(name: str) -> None:

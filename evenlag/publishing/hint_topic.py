@@ -6,7 +6,7 @@ limit, and one that cannot be decoded is an entry of its own.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -181,13 +181,12 @@ def is_committed(cluster: ClusterSettings, partition: int, offset: int) -> bool:
 @contextmanager
 def _reader(cluster: ClusterSettings, on_skip: Callable[[int, int], None] | None = None) -> Iterator[Any]:
     """Open a consumer of committed records that never decompresses."""
-    with kafka_errors(cluster):
-        consumer = KafkaConsumer(**{**kafka_client_settings(cluster), **READER_CONFIG})
-        try:
-            skip_compressed(consumer, on_skip or (lambda _partition, _offset: None))
-            yield consumer
-        finally:
-            consumer.close()
+    with (
+        kafka_errors(cluster),
+        closing(KafkaConsumer(**{**kafka_client_settings(cluster), **READER_CONFIG})) as consumer,
+    ):
+        skip_compressed(consumer, on_skip or (lambda _partition, _offset: None))
+        yield consumer
 
 
 def _all_records(consumer: Any, cluster: ClusterSettings) -> Iterator[list[Any]]:

@@ -165,7 +165,7 @@ def _payload(
     layout = _Layout(
         rows.topic_ids, batch.topic_rows[topics].tolist(), batch.lag["partition"].to_numpy()[first:last]
     )
-    capacity = capacities_of(settings, group.instance_ids, rows.speed, rows.is_bound)
+    capacity = capacities_of(settings, group.instance_ids, rows.known.speed, rows.known.is_bound)
     default_capacity, capacities = scale_capacities(
         dict(zip(member_keys(group), capacity.tolist(), strict=True))
     )
@@ -211,7 +211,7 @@ def _measured(batch: GroupBatch, number: int, rows: GroupRows, *, is_timed: bool
     """
     first, last = batch.row_start[number : number + 2].tolist()
     owner = np.where(rows.stalled, -1, rows.held).astype(np.int64)
-    cost = rows.cost if is_timed else np.ones(last - first)
+    cost = rows.known.cost if is_timed else np.ones(last - first)
     consumed = cost * numbers(batch.lag, "consume_rate_records_per_s", 0.0)[first:last]
     is_owned = owner >= 0
     present = np.bincount(owner[is_owned], consumed[is_owned], minlength=rows.group.num_members)
@@ -219,7 +219,7 @@ def _measured(batch: GroupBatch, number: int, rows: GroupRows, *, is_timed: bool
         lag=rows.group.lag,
         arrival_rate=rows.arrival_rate,
         owner=owner,
-        speed=np.fmax(rows.speed, present),
+        speed=np.fmax(rows.known.speed, present),
         cost=cost,
     )
 

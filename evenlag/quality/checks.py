@@ -58,23 +58,16 @@ class Suite(StrEnum):
     SILVER = "silver"
 
 
-@dataclass(frozen=True, slots=True)
-class QualitySetting:
-    """A limit that is a setting of the cluster's ``quality``."""
-
-    name: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Entry):
     """One check of a snapshot; an unknown measure passes where the first snapshot has no earlier one.
 
-    limit: A value, or a setting of the cluster.
+    limit: A value, or the name of a setting of the cluster's ``quality``.
     stops: Whether a failure may stop planning (``on_failure: stop``). Not if only the groups concerned are
         left out: what one group does stops no other.
     """
 
-    limit: float | QualitySetting = 0
+    limit: float | str = 0
     stops: bool = True
 
     @property
@@ -84,7 +77,7 @@ class Check(Entry):
 
     def allowed(self, settings: Mapping[str, Any]) -> Any:
         """Return the limit by the cluster's settings of ``quality``."""
-        return settings[self.limit.name] if isinstance(self.limit, QualitySetting) else self.limit
+        return settings[self.limit] if isinstance(self.limit, str) else self.limit
 
 
 CHECKS: Final = (
@@ -94,7 +87,7 @@ CHECKS: Final = (
         fails_when="fewer partitions than `min_completeness` could be read",
         observed="completeness",
         comparison=Comparison.AT_LEAST,
-        limit=QualitySetting("min_completeness"),
+        limit="min_completeness",
         message="{observed:.2%} of the partitions could be read, {allowed:.2%} are required",
     ),
     Check(
@@ -103,7 +96,7 @@ CHECKS: Final = (
         fails_when="the members and commits of fewer groups than `min_completeness` could be read",
         observed="groups_completeness",
         comparison=Comparison.AT_LEAST,
-        limit=QualitySetting("min_completeness"),
+        limit="min_completeness",
         message="{observed:.2%} of the groups could be read, with their commits; {allowed:.2%} are required",
     ),
     Check(
@@ -112,7 +105,7 @@ CHECKS: Final = (
         fails_when="the end offsets were read more than `max_age_s` before the check",
         observed="age_s",
         comparison=Comparison.AT_MOST,
-        limit=QualitySetting("max_age_s"),
+        limit="max_age_s",
         message="the end offsets were read {observed:.0f} s before the check, {allowed} s are allowed",
     ),
     Check(

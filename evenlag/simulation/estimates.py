@@ -122,24 +122,6 @@ class Estimates:
         )
 
 
-def constant(history: History, speed: Floats, is_observed: Bools | None = None) -> Estimates:
-    """Return arrivals that are even over each interval, and members of constant speed [M], in all cases."""
-    num_intervals, num_rows = history.arrived.shape
-    nothing = np.zeros((len(Case), num_intervals, num_rows))
-    even = history.arrived / history.interval_s[:, None]
-    return Estimates(
-        speed=np.broadcast_to(speed, (len(Case), num_intervals, len(speed))).copy(),
-        at_start=nothing,
-        at_end=nothing.copy(),
-        from_s=np.zeros((len(Case), 2, num_intervals, num_rows)),
-        rate=np.broadcast_to(even, (len(Case), 3, num_intervals, num_rows)).copy(),
-        weight=np.ones((num_intervals, num_rows)),
-        has_stops=np.zeros((num_intervals, num_rows), dtype=np.bool_),
-        is_set=np.zeros_like(history.went_back),
-        is_observed=np.ones(len(speed), dtype=np.bool_) if is_observed is None else is_observed,
-    )
-
-
 class _Work(NamedTuple):
     """The work of members that owned rows at the begin of intervals, by rows with known lag: [S - 1, M].
 

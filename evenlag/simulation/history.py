@@ -14,7 +14,7 @@ from assignor_core.group import Group
 from assignor_core.hint import member_key
 from assignor_core.members import utf16_key
 from evenlag.enums import GroupType
-from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s, floats
+from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s, codes, floats
 
 # Sums of processed and of arrived records are compared: a smaller difference is a rounding error.
 ROUNDING_RECORDS: Final = 1e-4
@@ -349,8 +349,7 @@ def read_snapshots(
     lag: pa.Table, members: pa.Table, snapshot_ids: Sequence[str], at_s: Floats
 ) -> tuple[GroupSnapshots, Int64s]:
     """Convert a group's rows of ``lag`` and ``members`` to columns; all snapshots of the period are given."""
-    ids = pa.array(snapshot_ids, pa.string())
-    lag_snapshot, member_snapshot = (_indexes_in(rows["snapshot_id"], ids) for rows in (lag, members))
+    lag_snapshot, member_snapshot = (codes(rows["snapshot_id"], snapshot_ids) for rows in (lag, members))
     shown = np.unique(np.concatenate([lag_snapshot, member_snapshot]))
     of_all = np.full(len(snapshot_ids), -1, dtype=np.int64)
     of_all[shown] = np.arange(len(shown))
@@ -360,32 +359,26 @@ def read_snapshots(
     owners = _sorted_distinct(pa.concat_arrays(both))
     snapshots = GroupSnapshots(
         snapshot=of_all[lag_snapshot],
-        topic=_indexes_in(lag["topic"], topics),
-        topic_id=_indexes_in(lag["topic_id"], topic_ids),
+        topic=codes(lag["topic"], topics),
+        topic_id=codes(lag["topic_id"], topic_ids),
         partition=lag["partition"].to_numpy().astype(np.int64),
         lag=floats(lag["lag_records"]),
         start=floats(lag["log_start_offset"]),
         end=floats(lag["end_offset"]),
         age_s=floats(lag["time_lag_ms"]) / 1000.0,
-        owner=_indexes_in(lag["owner_member_id"], owners),
+        owner=codes(lag["owner_member_id"], owners),
         at_s=at_s[shown],
-        topics=tuple(topics.to_pylist()),
-        member_ids=tuple(owners.to_pylist()),
+        topics=tuple(topics),
+        member_ids=tuple(owners),
         groups=tuple(members_by_snapshot),
     )
     return snapshots, shown
 
 
-def _sorted_distinct(values: pa.Array) -> pa.Array:
+def _sorted_distinct(values: pa.Array) -> list[str]:
     """Distinct values, sorted: rows come in any order, and no result may depend on it."""
-    return pc.unique(values).drop_null().sort()
-
-
-def _indexes_in(values: pa.ChunkedArray, among: pa.Array) -> Int64s:
-    """Index of each value in another array; -1 where it is null or missing."""
-    found = pc.fill_null(pc.index_in(values.combine_chunks(), value_set=among), -1)
-    places: Int64s = found.to_numpy(zero_copy_only=False).astype(np.int64)
-    return places
+    distinct: list[str] = pc.unique(values).drop_null().sort().to_pylist()
+    return distinct
 
 
 def _members_by_snapshot(members: pa.Table, place: Int64s, num_snapshots: int) -> list[SnapshotMembers]:

@@ -23,7 +23,6 @@ class _Owned:
     is_real: ClassVar[bool] = False
     owners: Int32s
     pause_s: Floats
-    name: str = ""
     counts: Counts = field(default_factory=Counts)
     owner: Int32s = field(init=False)
 

@@ -26,15 +26,13 @@ class ScenarioMetrics:
     lag, time_lag_ms: [L, S]: of the group, and the age of the oldest unprocessed record.
     max_member_lag: [3, L, S], of the most loaded member, by :class:`~evenlag.simulation.estimates.Case`.
     mean_lag: [3, L] the integral of the group's lag in the model, divided by the length of the period.
-    drain_place, drain_time_ms: Drain times [L] start at the snapshot with the largest measured lag; NaN if
-        the period ends before.
+    drain_time_ms: [L] from the snapshot with the largest measured lag on; NaN if the period ends before.
     """
 
     lag: Floats
     max_member_lag: Floats
     time_lag_ms: Floats
     mean_lag: Floats
-    drain_place: int
     drain_time_ms: Floats
 
 
@@ -66,7 +64,6 @@ def measure_scenarios(history: History, estimates: Estimates, simulated: Simulat
         max_member_lag=simulated.max_member_lag.transpose(0, 2, 1),
         time_lag_ms=age_ms.max(axis=2, initial=0.0).T,
         mean_lag=simulated.lag_records_s.sum(axis=1) / (history.at_s[-1] - history.at_s[0]),
-        drain_place=history.most_lag,
         drain_time_ms=np.where(np.isfinite(drain_s), 1000.0 * drain_s, np.nan),
     )
 

@@ -17,7 +17,6 @@ from evenlag.lag.forecast import STEPS
 from evenlag.lag.speeds import COOPERATIVE_ASSIGNORS
 from evenlag.planning.group_planner import assign_rows, least_saving, time_plan
 from evenlag.planning.group_work import GroupFacts, Measured, expected_work
-from evenlag.policy.candidates import OBSERVED
 from evenlag.policy.gates import SIMULATED_GATES
 from evenlag.policy.portable_settings import plain_values
 
@@ -111,7 +110,6 @@ class Scenario(Protocol):
     """
 
     is_real: ClassVar[bool]
-    name: str
     counts: Counts
     owner: Int32s
 
@@ -143,7 +141,6 @@ class ObservedScenario:
     history: History
     pauses: Pauses
     has_stops: Bools | None = None
-    name: str = OBSERVED
     counts: Counts = field(default_factory=Counts)
     owner: Int32s = field(init=False)
 
@@ -194,8 +191,6 @@ class CandidateScenario:
     speed: Floats | None = None
     counts: Counts = field(default_factory=Counts)
     owner: Int32s = field(init=False)
-    name: str = field(init=False)
-    protocol: str = field(init=False)
     _structure: int = -2
     _asked_at_s: float = np.nan
     _backlog: Floats | None = None
@@ -203,8 +198,6 @@ class CandidateScenario:
 
     def __post_init__(self) -> None:
         self.owner = self.history.owner[0]
-        self.name = self.policy.name
-        self.protocol = self.policy.protocol
         self._planner = Planner(self.policy, self.settings)
 
     def step(self, place: int, backlog: Floats) -> Floats:
@@ -234,7 +227,7 @@ class CandidateScenario:
         changed[structure.rows] = changed_rows
         self.owner = np.full(len(backlog), -1, dtype=np.int32)
         self.owner[structure.rows] = np.append(structure.member, -1)[target]
-        stands = pause_s(self.protocol, changed, self.owner >= 0, self.pauses)
+        stands = pause_s(self.policy.protocol, changed, self.owner >= 0, self.pauses)
         self.counts.paused_s += float(stands.sum())
         return stands
 

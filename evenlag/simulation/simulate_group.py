@@ -245,20 +245,17 @@ def simulate_group(
         return [fixed | name | {"reason": reason} for name in names]
     relative = np.array([rule.configured_capacity(instance) for instance in history.instance_ids])
     estimates = estimate(history, relative, known)
-    candidate_scenarios = [
+    scenarios: list[Scenario] = [ObservedScenario(history, pauses, estimates.has_stops)]
+    scenarios += [
         CandidateScenario(history, pauses, policy, each, estimates.speed[Case.LIKELY])
         for policy, each in zip(compared, settings, strict=True)
-    ]
-    scenarios: list[Scenario] = [
-        ObservedScenario(history, pauses, estimates.has_stops),
-        *candidate_scenarios,
     ]
     try:
         simulated = simulate(history, scenarios, estimates)
     except AssignorError as error:
         return [fixed | name | {"reason": str(error)} for name in names]
     measured = measure_scenarios(history, estimates, simulated)
-    fixed |= _of_history(history, estimates, measured)
+    fixed |= _of_history(history, estimates)
     rows = [
         fixed
         | name
@@ -266,8 +263,8 @@ def simulate_group(
         | _bounds(history, measured, simulated, number)
         for number, (name, scenario) in enumerate(zip(names, scenarios, strict=True))
     ]
-    for row, scenario in zip(rows[1:], candidate_scenarios, strict=True):
-        row["protocol"] = scenario.protocol
+    for row, policy in zip(rows[1:], compared, strict=True):
+        row["protocol"] = policy.protocol
     rows[0] |= asdict(model_error(history, simulated.backlog[:, 0]))
     return rows
 
@@ -285,12 +282,12 @@ def replay_blocker(history: History) -> str | None:
     return None if (begun[:-1] & begun[1:]).any() else _NO_LAG
 
 
-def _of_history(history: History, estimates: Estimates, measured: ScenarioMetrics) -> dict[str, Any]:
+def _of_history(history: History, estimates: Estimates) -> dict[str, Any]:
     return {
         "num_partitions": history.live.shape[1],
         "num_members": len(history.member_keys),
         "at": [_moment(at_s) for at_s in history.at_s.tolist()],
-        "drain_from": _moment(history.at_s[measured.drain_place]),
+        "drain_from": _moment(history.at_s[history.most_lag]),
         "arrived_records": round(float(history.arrived.sum())),
         "num_observed_capacities": int(estimates.is_observed.sum()),
         "num_assumed_capacities": int((~estimates.is_observed).sum()),

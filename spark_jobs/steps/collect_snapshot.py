@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from evenlag.enums import GroupType
 from evenlag.errors import ClusterMismatchError, LakeConflictError
-from evenlag.kafka.arrow_rows import problem_rows, with_head
+from evenlag.kafka.arrow_rows import problem_rows
 from evenlag.kafka.cluster_reader import ClusterReader, ClusterSnapshot
 from evenlag.kafka.connection import admin_client, request_limits
+from evenlag.lake.arrow_schema import with_head
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_ids import floor_to_ms, new_snapshot_id
 from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS, find_marker

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.kafka.arrow_rows import with_head
 from evenlag.lag.formula import STORED_ONLY
+from evenlag.lake.arrow_schema import with_head
 from evenlag.lake.filters import matching
 from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, Table

@@ -26,7 +26,7 @@ import numpy as np
 
 from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS
 from evenlag.policy.settings import Pauses
-from evenlag.simulation.estimates import Case, Estimates, constant, estimate, estimate_speeds
+from evenlag.simulation.estimates import Case, Estimates, estimate, estimate_speeds
 from evenlag.simulation.fluid_model import Servers, advance, simulate
 from evenlag.simulation.history import (
     GroupSnapshots,
@@ -38,7 +38,7 @@ from evenlag.simulation.history import (
 from evenlag.simulation.scenarios import ObservedScenario
 from tests.bench.field.traces import SIZES, make_trace
 from tests.recorded import bursts, period
-from tests.support.simulated_scenarios import FixedOwners
+from tests.support.simulated_scenarios import FixedOwners, constant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

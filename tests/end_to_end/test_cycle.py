@@ -23,6 +23,7 @@ from evenlag.lake.tables import (
     GATE_RESULTS,
     LAG,
     MEMBERS,
+    OFFSETS,
     OUTCOMES,
     PLAN_ASSIGNMENTS,
     PLAN_EVENTS,
@@ -200,8 +201,22 @@ def test_the_main_job_from_a_skewed_group_to_an_applied_hint(
     assert sum(map(len, hinted.values())) == 6
     written = (SNAPSHOTS, LAG, PLANS, PLAN_ASSIGNMENTS, PLAN_EVENTS, GATE_RESULTS, OUTCOMES)
     check_nothing_is_lost(loaded.policy.lake, *written)
+    assert_offsets_have_the_times_of_their_answers(setting)
     assert_no_secret(setting, secrets, capfd.readouterr())
     assert kept_plans(spark) == kept
+
+
+def assert_offsets_have_the_times_of_their_answers(setting: Setting) -> None:
+    """A partition's offsets were read when its broker answered: before all offsets of the snapshot were."""
+    of_cycles = [row for row in setting.rows(SNAPSHOTS) if row["run_id"] in {"r1", "r2"}]
+    markers = {row["snapshot_id"]: row for row in of_cycles}
+    in_cycles = [row for row in setting.rows(OFFSETS) if row["snapshot_id"] in markers]
+    read = [row for row in in_cycles if row["error"] is None]
+    assert {row["snapshot_id"] for row in read} == set(markers)
+    for row in read:
+        marker = markers[row["snapshot_id"]]
+        assert marker["started_at"] < row["log_start_read_at"] < marker["log_start_read_at"]
+        assert marker["commits_read_at"] < row["end_read_at"] < marker["end_read_at"]
 
 
 def wait_for_hint(setting: Setting, plan_id: str) -> dict[str, set[int]]:

@@ -33,15 +33,3 @@ class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=__name__):  # type:
 
 class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=__name__):  # type: ignore[misc,call-arg]  # as above
     """Start offsets of share partitions, and since version 1 (KIP-1226) their lag."""
-
-
-__all__ = [
-    "ConsumerGroupDescribeRequest",
-    "ConsumerGroupDescribeResponse",
-    "DescribeShareGroupOffsetsRequest",
-    "DescribeShareGroupOffsetsResponse",
-    "ShareGroupDescribeRequest",
-    "ShareGroupDescribeResponse",
-    "StreamsGroupDescribeRequest",
-    "StreamsGroupDescribeResponse",
-]

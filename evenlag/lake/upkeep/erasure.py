@@ -93,7 +93,15 @@ class Erasure:
 
     def count(self, batch: pa.RecordBatch, table: Table) -> int:
         """Count the rows that the request deletes or changes."""
-        return int(self._hit(batch, table).true_count)
+        column = self.row_column(table)
+        hit: Any = pa.array([False] * batch.num_rows)
+        if column is not None:
+            hit = pc.fill_null(pc.equal(batch[column], self.name), False)
+        for name in self.columns(table):
+            if _may_have(batch[name], self._spellings()):
+                values = batch[name].to_pylist()
+                hit = pc.or_(hit, pa.array([self._replace(value) != value for value in values]))
+        return int(hit.true_count)
 
     def erase(self, batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
         """Delete or change the rows that have the name."""
@@ -113,17 +121,6 @@ class Erasure:
     def _spellings(self) -> tuple[str, ...]:
         # In JSON, characters may be escaped.
         return tuple(dict.fromkeys((self.name, json.dumps(self.name)[1:-1])))
-
-    def _hit(self, batch: pa.RecordBatch, table: Table) -> Any:
-        column = self.row_column(table)
-        hit: Any = pa.array([False] * batch.num_rows)
-        if column is not None:
-            hit = pc.fill_null(pc.equal(batch[column], self.name), False)
-        for name in self.columns(table):
-            if _may_have(batch[name], self._spellings()):
-                values = batch[name].to_pylist()
-                hit = pc.or_(hit, pa.array([self._replace(value) != value for value in values]))
-        return hit
 
     def _replace(self, value: Any) -> Any:
         """Replace the name in a value of any type."""

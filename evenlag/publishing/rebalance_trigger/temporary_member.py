@@ -19,7 +19,7 @@ from assignor_core.members import TEMPORARY_MEMBER_MARK
 from evenlag.enums import EVENLAG_ASSIGNOR, GroupState
 from evenlag.errors import JobError
 from evenlag.kafka.broker_requests import BrokerCalls, Call
-from evenlag.kafka.connection import kafka_client_settings, kafka_errors, open_admin_client, request_limits
+from evenlag.kafka.connection import admin_client, kafka_client_settings, request_limits
 from evenlag.kafka.coordinators import COORDINATOR_ERRORS, find_coordinators
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE, TEMPORARY_CLIENT_ID
 from evenlag.kafka.topic_metadata import error_name
@@ -69,7 +69,7 @@ def ask_group(client: Any, cluster: ClusterSettings, group_id: str, *, timeout_s
     watched.check_stable()
     settings = {**kafka_client_settings(cluster), "client_id": TEMPORARY_CLIENT_ID}
     deadline = time.monotonic() + timeout_s
-    with kafka_errors(cluster), open_admin_client(settings) as own:
+    with admin_client(cluster, settings) as own:
         member = _TemporaryMember(own, BrokerCalls(own, limits), watched)
         try:
             member.join(deadline)

@@ -8,7 +8,7 @@ and writes nothing.
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 import kafka.errors
@@ -216,9 +216,5 @@ class HintPublisher:
 @contextmanager
 def hint_publisher(kafka_cluster_id: str, cluster: ClusterSettings) -> Iterator[HintPublisher]:
     """Build the publisher of a hint topic, fence the earlier one, and close it after the block."""
-    with kafka_errors(cluster):
-        publisher = HintPublisher(kafka_cluster_id, cluster)
-        try:
-            yield publisher
-        finally:
-            publisher.close()
+    with kafka_errors(cluster), closing(HintPublisher(kafka_cluster_id, cluster)) as publisher:
+        yield publisher

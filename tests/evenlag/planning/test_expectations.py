@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from evenlag.lag.group_lag import GroupLag
 from evenlag.planning.expectations import Expected, expect_plan, expected_of, score_expected
 from evenlag.planning.time_plans import Prediction, TimePlan
+from tests.support.lakes.snapshots import NOW
 
 NOBODY = np.zeros(0, dtype=np.int32)
 
@@ -72,6 +74,11 @@ def row(measure: str, lower: float | None, upper: float | None, *, horizon: bool
     return Expected(measure, horizon, 1_800.0 if horizon else 60.0, 50.0, lower, upper)._asdict()
 
 
+def after(rows: list[dict[str, Any]] | None, passed_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A plan with these predictions, and the marker of a snapshot so much later."""
+    return {"slot": NOW, "expected": rows}, {"slot": NOW + timedelta(seconds=passed_s)}
+
+
 def test_predictions_are_scored_by_a_snapshot_near_the_time_that_they_were_made_for() -> None:
     rows = [
         row("total_lag_records", 100.0, 200.0),
@@ -84,7 +91,7 @@ def test_predictions_are_scored_by_a_snapshot_near_the_time_that_they_were_made_
     def held(
         passed_s: float, *, horizon: bool, actual: GroupLag | None = lag
     ) -> dict[str, bool | None] | None:
-        found = score_expected(rows, passed_s, actual, is_horizon=horizon)
+        found = score_expected(*after(rows, passed_s), actual, is_horizon=horizon)
         return None if found is None else {each["measure"]: each["held"] for each in found}
 
     assert held(60.0, horizon=False) == {"total_lag_records": True, "time_lag_ms": False}
@@ -94,4 +101,4 @@ def test_predictions_are_scored_by_a_snapshot_near_the_time_that_they_were_made_
     assert held(29.0, horizon=False) is None
     assert held(60.0, horizon=False, actual=GroupLag(num_unknown_partitions=1, total_lag_records=9)) is None
     assert held(60.0, horizon=False, actual=None) is None
-    assert score_expected(None, 60.0, lag, is_horizon=False) is None
+    assert score_expected(*after(None, 60.0), lag, is_horizon=False) is None

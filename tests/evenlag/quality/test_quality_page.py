@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from evenlag.policy.gates import Comparison
-from evenlag.quality.checks import CHECKS, Check, QualitySetting
+from evenlag.quality.checks import CHECKS, Check
 from tests.support.pages.markdown import ROOT, cells
 
 SIGNS = {Comparison.AT_LEAST: "at least ", Comparison.AT_MOST: "at most "}
 
 
 def limit_of(check: Check) -> str:
-    if isinstance(check.limit, QualitySetting):
-        return f"{SIGNS[check.comparison]}`{check.limit.name}`"
+    if isinstance(check.limit, str):
+        return f"{SIGNS[check.comparison]}`{check.limit}`"
     return f"`{check.limit}`"
 
 

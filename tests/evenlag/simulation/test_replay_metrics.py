@@ -12,11 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from evenlag.policy.settings import Pauses
-from evenlag.simulation.estimates import constant
 from evenlag.simulation.fluid_model import simulate
 from evenlag.simulation.replay_metrics import measure_scenarios, time_lags_s
 from evenlag.simulation.scenarios import ObservedScenario
 from tests.support.lakes.replay_histories import history_of, snapshot
+from tests.support.simulated_scenarios import constant
 
 if TYPE_CHECKING:
     from evenlag.simulation.fluid_model import Simulated
@@ -52,11 +52,12 @@ def one_partition(
 
 def test_mean_lag_is_over_time_and_the_drain_time_is_the_moment_within_the_interval() -> None:
     """100 records/s for 15 s, then 10; 40 processed: 0 to 900 in 15 s, and back to 0 in 30 s of the 121."""
-    figures = measured(one_partition([0.0, 1500.0, 2710.0], [0.0, 900.0, 0.0]), [40.0])
+    history = one_partition([0.0, 1500.0, 2710.0], [0.0, 900.0, 0.0])
+    figures = measured(history, [40.0])
     assert figures.lag[0].tolist() == pytest.approx([0.0, 900.0, 0.0])
     assert figures.mean_lag[0] == pytest.approx((15 * 450 + 30 * 450) / 136)
     # The 900 of then are through after 900 / 40 s, whatever came after them.
-    assert figures.drain_place == 1
+    assert history.most_lag == 1
     assert figures.drain_time_ms[0] == pytest.approx(22_500.0)
 
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from evenlag.simulation.estimates import Case, constant
+from evenlag.simulation.estimates import Case
 from evenlag.simulation.fluid_model import Simulated, simulate
 from evenlag.simulation.replay_waiting import merge_alike
 from evenlag.simulation.waiting import Waits, measure_waiting
 from tests.bench.field.waiting import shares_above
 from tests.support.each import for_each
 from tests.support.lakes.replay_histories import history_of, snapshot
-from tests.support.simulated_scenarios import FixedOwners
+from tests.support.simulated_scenarios import FixedOwners, constant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

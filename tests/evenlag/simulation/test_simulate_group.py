@@ -11,12 +11,13 @@ from evenlag.errors import PolicyError
 from evenlag.policy.candidates import parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.policy.settings import Pauses
-from evenlag.simulation.estimates import constant, estimate_speeds
+from evenlag.simulation.estimates import estimate_speeds
 from evenlag.simulation.fluid_model import simulate
 from evenlag.simulation.replay_metrics import model_error, time_lags_s
 from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario
 from evenlag.simulation.simulate_group import score_group, simulate_group
 from tests.support.lakes.replay_histories import STEP_S, history_of, snapshot
+from tests.support.simulated_scenarios import constant
 
 if TYPE_CHECKING:
     from evenlag.simulation.history import History
