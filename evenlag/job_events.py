@@ -9,7 +9,7 @@ newer.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,7 @@ class JobNotice:
 
 
 JobEvent: TypeAlias = JobStarted | JobProgress | JobResult | JobFailed | CycleEnded | JobNotice
-_KINDS: dict[str, type[JobEvent]] = {
-    kind.event: kind for kind in (JobStarted, JobProgress, JobResult, JobFailed, CycleEnded, JobNotice)
-}
+_KINDS: dict[str, type[JobEvent]] = {kind.event: kind for kind in get_args(JobEvent)}
 
 
 def encode_event(event: JobEvent) -> str:

@@ -79,15 +79,14 @@ def _find(
     """Return the number of rows of a partition that have the name, and their first and last day."""
     cluster, start = part
     filters = matching(cluster=cluster, since=start, until=end_of_part(table, start))
-    num, first, last = 0, None, None
+    num = 0
+    days: list[date] = []
     for batch in reader.stream(table, filters):
         found = erasure.count(batch, table)
         if found:
-            bounds = pc.min_max(batch["day"]).as_py()
             num += found
-            first = bounds["min"] if first is None else min(first, bounds["min"])
-            last = bounds["max"] if last is None else max(last, bounds["max"])
-    return num, None if first is None or last is None else (first, last)
+            days += pc.min_max(batch["day"]).as_py().values()
+    return num, (min(days), max(days)) if days else None
 
 
 def _erase_by_spark(lake: Lake, table: Table, erasure: Erasure, part: tuple[str, date]) -> None:

@@ -28,11 +28,6 @@ __all__ = [
     "AirflowSkipException",
     "CronDataIntervalTimetable",
     "CronTriggerTimetable",
-    "answer_within",
-    "defers_questions",
-    "fixed_value",
-    "run_types",
-    "send_gauge",
 ]
 
 

@@ -4,7 +4,6 @@ OpenLineage is imported only when the provider requests lineage. The lineage con
 topics and the columns of the table contracts.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import ParseResult, urlparse
@@ -18,21 +17,13 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 _COMMITS: Final = "/commits/"
 _HINTS: Final = "/hints/"
 
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """Inputs and outputs of a step: names of tables, and placeholders of topics."""
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
 _BRONZE: Final = ("snapshots", "offsets", "commits", "members")
 _EVENTS: Final = "plan_events"
 _MAINTAINED: Final = tuple(name for name in TABLES if name != "table_health")
 
-STEPS: Final = {
-    "observe": Reads(
+# Inputs and outputs of each step: names of tables, and placeholders of topics.
+STEPS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "observe": (
         (
             *(_COMMITS, "snapshots", "offsets", "members", "lag", "speeds", "advice"),
             *("plans", "plan_assignments", _EVENTS, "outcomes"),
@@ -42,28 +33,27 @@ STEPS: Final = {
             *("outcomes", "plan_evaluations", _EVENTS, "quality_results", "runs"),
         ),
     ),
-    "decide": Reads(
+    "decide": (
         (
             *("snapshots", "members", "lag", "speeds", "forecasts"),
             *("decisions", "plan_evaluations", "quality_results", _EVENTS),
         ),
         ("plan_assignments", "plans", "decisions", "gate_results", _EVENTS, "policies", "runs"),
     ),
-    "publish": Reads(
+    "publish": (
         (_HINTS, "plans", "plan_assignments", _EVENTS, "gate_results", "lag", "members", "speeds"),
         (_HINTS, _EVENTS),
     ),
-    "ask": Reads(
-        ("plans", "plan_assignments", "gate_results", _EVENTS, "approval_requests"), ("approval_requests",)
+    "ask": (
+        ("plans", "plan_assignments", "gate_results", _EVENTS, "approval_requests"),
+        ("approval_requests",),
     ),
-    "answer": Reads(("plans", "gate_results", _EVENTS, "approval_requests"), (_EVENTS,)),
-    "audit": Reads(("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
-    "compare": Reads(
-        ("snapshots", "members", "lag", "speeds"), ("comparisons", "replays", "continuous_replays")
-    ),
-    "data_docs": Reads(("gate_results", "quality_results", "runs"), ()),
+    "answer": (("plans", "gate_results", _EVENTS, "approval_requests"), (_EVENTS,)),
+    "audit": (("snapshots", "members", "offsets"), ("memberships", "ownership", "audited_snapshots")),
+    "compare": (("snapshots", "members", "lag", "speeds"), ("comparisons", "replays", "continuous_replays")),
+    "data_docs": (("gate_results", "quality_results", "runs"), ()),
     # For all clusters together, whichever program writes a table.
-    "maintain": Reads(_MAINTAINED, (*_MAINTAINED, "table_health")),
+    "maintain_tables": (_MAINTAINED, (*_MAINTAINED, "table_health")),
 }
 
 
@@ -107,10 +97,8 @@ def _authority(parsed: ParseResult) -> str:
     return f"{container}@{host}" if container else host
 
 
-def step_datasets(
-    step: str | Sequence[str], config: str, cluster: str | None
-) -> tuple[list[Dataset], list[Dataset]]:
-    """Return the inputs and outputs of steps of one task; a step of the whole lake has no cluster."""
+def step_datasets(step: str, config: str, cluster: str | None) -> tuple[list[Dataset], list[Dataset]]:
+    """Return the inputs and outputs of a step; a step of the whole lake has no cluster."""
     policy = read_policy(config).policy
 
     def named(name: str) -> Dataset:
@@ -121,19 +109,12 @@ def step_datasets(
         topic = {_COMMITS: OFFSETS_TOPIC, _HINTS: settings.hint_topic}[name]
         return Dataset(f"kafka://{server}", topic)
 
-    all_reads = [STEPS[name] for name in ([step] if isinstance(step, str) else step)]
-    inputs = dict.fromkeys(name for reads in all_reads for name in reads.inputs)
-    outputs = dict.fromkeys(name for reads in all_reads for name in reads.outputs)
+    inputs, outputs = STEPS[step]
     return [named(name) for name in inputs], [named(name) for name in outputs]
 
 
 def with_lineage(
-    task: Any,
-    step: str | Sequence[str],
-    config: str,
-    cluster: str | None = None,
-    *,
-    is_of_run: bool = False,
+    task: Any, step: str, config: str, cluster: str | None = None, *, is_of_run: bool = False
 ) -> None:
     """Add inputs and outputs, with their columns, to a task of a cluster, or of the run's ``cluster``."""
 

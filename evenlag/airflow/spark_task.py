@@ -6,7 +6,7 @@ server and needs no JVM. A connection of type Spark: ``spark-submit`` to its mas
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -278,22 +278,22 @@ _DEFAULTS: Final = SparkOptions()
 
 
 def spark_step(
-    *steps: str,
+    step: str,
+    *,
     config: Path,
     cluster: str,
     timeout: timedelta = SPARK_TIMEOUT,
     options: SparkOptions = _DEFAULTS,
     **kwargs: Any,
 ) -> SparkJobOperator:
-    """Build the task of ``observe``, ``decide``, or of both in one session."""
+    """Build the task of ``observe`` or ``decide``."""
     return _submit(
-        "_and_".join(steps),
+        step,
         "cycle",
-        [*steps, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID],
+        [step, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID],
         options,
         config=config,
         cluster=cluster,
-        lineage=steps,
         execution_timeout=timeout,
         # When a pool has one free slot, a cycle gets it before a backfill.
         priority_weight=CYCLE_PRIORITY,
@@ -312,7 +312,6 @@ def cluster_job(
         options,
         config=config,
         cluster=cluster,
-        lineage=job,
         task_id=f"{job}__{cluster}",
         **kwargs,
     )
@@ -327,7 +326,6 @@ def maintain_job(*, config: Path, options: SparkOptions) -> SparkJobOperator:
         options,
         config=config,
         cluster=None,
-        lineage="maintain",
         execution_timeout=MAINTENANCE_TIMEOUT,
     )
 
@@ -340,7 +338,6 @@ def _submit(
     *,
     config: Path,
     cluster: str | None,
-    lineage: str | Sequence[str],
     **kwargs: Any,
 ) -> SparkJobOperator:
     if options.pool is not None:
@@ -359,7 +356,7 @@ def _submit(
         doc_md=f"`spark_jobs/{job}.py`, run through the connection `{options.conn_id}`.",
         **(defaults | kwargs),
     )
-    with_lineage(made, lineage, str(config), cluster)
+    with_lineage(made, step, str(config), cluster)
     return made
 
 

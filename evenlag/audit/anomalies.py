@@ -47,7 +47,7 @@ def find_anomalies(reader: LakeReader, period: AuditedPeriod) -> list[dict[str, 
     return sorted(
         inside,
         key=lambda row: (
-            row["kind"].rank,
+            list(AnomalyKind).index(row["kind"]),
             row["group_id"],
             row["topic"] or "",
             -1 if row["partition"] is None else row["partition"],

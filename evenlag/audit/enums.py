@@ -14,11 +14,6 @@ class AnomalyKind(StrEnum):
     ASSIGNOR_NOT_POLICY = "ASSIGNOR_NOT_POLICY"
     MEMBER_IDLE = "MEMBER_IDLE"
 
-    @property
-    def rank(self) -> int:
-        """Position of the kind in a list of anomalies, from 0."""
-        return list(AnomalyKind).index(self)
-
 
 class RebalanceCause(StrEnum):
     """Why a group rebalanced. One rebalance may have several causes."""

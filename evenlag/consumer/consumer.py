@@ -64,6 +64,10 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
     ------
     ValueError
         If `group_id` is empty, or a key is, or a required key is missing.
+
+    Examples
+    --------
+    >>> consumer = hinted_consumer("orders", group_id="billing", bootstrap_servers="...")  # doctest: +SKIP
     """
 
     def __init__(
@@ -189,28 +193,8 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         self._requests.note_join()
 
 
-def hinted_consumer(
-    *topics: str,
-    group_id: str,
-    hint_topic: str = DEFAULT_HINT_TOPIC,
-    hint_key: bytes | Sequence[bytes] | None = None,
-    listener: Any = None,
-    **configs: Any,
-) -> HintedConsumer:
-    """Return a `HintedConsumer`.
-
-    Parameters
-    ----------
-    *topics, group_id, hint_topic, hint_key, listener, **configs
-        As for `HintedConsumer`.
-
-    Examples
-    --------
-    >>> consumer = hinted_consumer("orders", group_id="billing", bootstrap_servers="...")  # doctest: +SKIP
-    """
-    return HintedConsumer(
-        *topics, group_id=group_id, hint_topic=hint_topic, hint_key=hint_key, listener=listener, **configs
-    )
+# The name by which applications make one.
+hinted_consumer = HintedConsumer
 
 
 def _strip_flags(pattern: str) -> str:

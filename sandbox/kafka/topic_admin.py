@@ -20,19 +20,17 @@ def create_topic(
     topic = NewTopic(name, num_partitions=num_partitions, replication_factor=-1, topic_configs=configs)
     deadline = time.monotonic() + _CREATE_WITHIN_S
     while True:
-        admin = KafkaAdminClient(**client)
-        try:
-            admin.create_topics([topic])
-        except TopicAlreadyExistsError:
-            return False
-        # The broker that the client has taken for the controller may leave the cluster meanwhile.
-        except (RetriableError, UnknownBrokerIdError):
-            if time.monotonic() >= deadline:
-                raise
-        else:
-            return True
-        finally:
-            admin.close()
+        with KafkaAdminClient(**client) as admin:
+            try:
+                admin.create_topics([topic])
+            except TopicAlreadyExistsError:
+                return False
+            # The broker that the client has taken for the controller may leave the cluster meanwhile.
+            except (RetriableError, UnknownBrokerIdError):
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                return True
         time.sleep(_RETRY_S)
 
 
@@ -48,14 +46,11 @@ def read_offsets(
 ) -> dict[tuple[str, int], tuple[int, int, int | None]]:
     """Return (log start offset, log end offset, committed offset or None) by partition."""
     wanted = [TopicPartition(*pair) for pair in partitions]
-    admin = KafkaAdminClient(**client)
-    try:
+    with KafkaAdminClient(**client) as admin:
         committed = admin.list_group_offsets({group_id: None})[group_id]
         # Commits before ends: in the other order, a commit could be past the end.
         starts = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.EARLIEST))
         ends = admin.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
-    finally:
-        admin.close()
     return {
         (tp.topic, tp.partition): (
             int(starts[tp].offset),

@@ -49,25 +49,21 @@ def shares(num_partitions: int, skew: float, *, shift: int = 0) -> list[float]:
 
 def fill(client: Mapping[str, Any], topic: str, counts: Mapping[int, int]) -> None:
     """Write records to partitions as fast as possible; returns when all are written."""
-    producer = KafkaProducer(**client, acks="all", linger_ms=20, batch_size=64 * 1024)
-    try:
+    with KafkaProducer(**client, acks="all", linger_ms=20, batch_size=64 * 1024) as producer:
         for partition, count in counts.items():
             for _ in range(count):
                 producer.send(topic, _RECORD, partition=partition)
         producer.flush(timeout=120)
-    finally:
-        producer.close()
 
 
 def produce(spec: TrafficSpec, stopping: threading.Event) -> tuple[int, int]:
     """Produce until stopped; returns how many records were sent, and how many acknowledged."""
     chance = random.Random(spec.seed)  # noqa: S311  # repeatable traffic, no secret
-    producer = KafkaProducer(**spec.client, acks="all", linger_ms=20)
     partitions: Sequence[int] = range(spec.num_partitions)
-    started, num_sent = time.monotonic(), 0
     waiting: list[Any] = []
-    num_acknowledged = 0
-    try:
+    num_sent = num_acknowledged = 0
+    with KafkaProducer(**spec.client, acks="all", linger_ms=20) as producer:
+        started = time.monotonic()
         while not stopping.wait(_TICK_S):
             elapsed_s = time.monotonic() - started
             due = int(elapsed_s * spec.records_per_s) - num_sent
@@ -82,8 +78,6 @@ def produce(spec: TrafficSpec, stopping: threading.Event) -> tuple[int, int]:
             num_acknowledged += sum(future.succeeded() for future in waiting if id(future) in done)
             waiting = [future for future in waiting if id(future) not in done]
         producer.flush(timeout=30)
-    finally:
-        producer.close()
     return num_sent, num_acknowledged + sum(future.succeeded() for future in waiting)
 
 

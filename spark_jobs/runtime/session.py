@@ -72,7 +72,8 @@ def open_session(
         with connect(remote, is_large=is_large, job_identity=job_identity) as spark:
             yield spark
         return
-    if starts_local_session():
+    if not is_under_spark_submit() and is_local(spark_master()):
+        # A Spark of its own, which nobody else configures.
         ensure_delta_jars()
     log = quiet_log(app_name) if is_quiet and has_quiet_log() else None
     with _output_to(log):
@@ -134,11 +135,6 @@ class WarmSession:
 def remote_url() -> str | None:
     """Return the address of the Spark Connect server of this process; None for a classic session."""
     return os.environ.get(REMOTE_VARIABLE) or None
-
-
-def starts_local_session() -> bool:
-    """Whether a job of this process starts a Spark of its own, which nobody else configures."""
-    return remote_url() is None and not is_under_spark_submit() and is_local(spark_master())
 
 
 def has_quiet_log() -> bool:
@@ -219,16 +215,11 @@ def _num_server_slots(spark: SparkSession) -> int:
 @contextmanager
 def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
     """Apply the settings for large inputs during a block; only on a local master, a cluster has its own."""
-    if num_rows <= _LARGE_ROWS or not runs_locally(spark):
+    if num_rows <= _LARGE_ROWS or not is_local(str(spark.conf.get("spark.master", ""))):
         yield
         return
     with temporary_conf(spark, LARGE_LOCAL_CONF):
         yield
-
-
-def runs_locally(spark: SparkSession) -> bool:
-    """Whether a session's master runs its tasks in the driver's JVM."""
-    return is_local(str(spark.conf.get("spark.master", "")))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as sf
 
 from evenlag.enums import MEMBERLESS_STATES, REBALANCING_STATES, GroupType, OwnershipState
@@ -156,12 +156,7 @@ def _topics(groups: DataFrame, offsets: DataFrame) -> DataFrame:
         (sf.max("partition") + 1).cast("int").alias("num_partitions")
     )
     in_order = Window.partitionBy(*_GROUP, "topic").orderBy("number")
-    before = sf.last("topic_id", ignorenulls=True).over(
-        in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    after = sf.first("topic_id", ignorenulls=True).over(
-        in_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    )
+    before, after = _around("topic_id", in_order)
     is_held = sf.array_contains("held", sf.col("topic"))
     return (
         names.join(sizes, ["snapshot_id", "topic"], "left")
@@ -170,6 +165,13 @@ def _topics(groups: DataFrame, offsets: DataFrame) -> DataFrame:
         .groupBy("snapshot_id", "group_id")
         .agg(sf.sort_array(sf.collect_set(sf.struct("topic", "topic_id", "num_partitions"))).alias("topics"))
     )
+
+
+def _around(name: str, in_order: WindowSpec) -> tuple[Column, Column]:
+    """Return the last value of a column up to each row, and the first one from it on, without nulls."""
+    until = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    since = in_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    return sf.last(name, ignorenulls=True).over(until), sf.first(name, ignorenulls=True).over(since)
 
 
 def _single_snapshots(seen: DataFrame) -> DataFrame:
@@ -255,12 +257,7 @@ def _shown_or_around(intervals: DataFrame) -> DataFrame:
     in_order = Window.partitionBy(*_GROUP).orderBy("first_number")
     shows = sf.col("is_known") & (sf.col("num_members") > 0)
     shown = intervals.withColumn("cells", sf.when(shows, sf.flatten(_cells_by_topic())))
-    before = sf.last("cells", ignorenulls=True).over(
-        in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    after = sf.first("cells", ignorenulls=True).over(
-        in_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    )
+    before, after = _around("cells", in_order)
     none = sf.array().cast(_HOLDERS)
     nearest = sf.concat(sf.coalesce(before, none), sf.coalesce(after, none))
     state = sf.when(sf.col("is_known"), sf.lit(OwnershipState.NOBODY)).otherwise(

@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--before", default=_BEFORE, metavar="COMMIT")
     arguments = parser.parse_args(argv)
     results: dict[str, Any] = {}
-    for way in ("connect", "one_task", "imports"):
+    for way in ("connect", "imports"):
         results[way] = _measure(way, arguments.runs)
     with _checkout(arguments.before) as before:
         results["submit_before"] = _measure("submit", arguments.runs, before)

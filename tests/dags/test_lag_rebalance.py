@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from airflow.utils.types import DagRunType
 
-from evenlag.airflow.spark_task import RUN_ID, SLOT, SparkJobOperator, spark_step
+from evenlag.airflow.spark_task import RUN_ID, SLOT, SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.dag_processing.dagbag import DagBag
@@ -241,10 +241,3 @@ def test_an_interpreter_that_is_not_there_is_named(dag: DAG, monkeypatch: pytest
     task: Any = _spark_task(dag, "observe")
     with pytest.raises(AirflowFailException, match=r"/nowhere/python does not start.*EVENLAG_SPARK_PYTHON"):
         type(task).execute.__wrapped__(task, {})
-
-
-def test_one_task_may_run_both_steps(policy_file: Path) -> None:
-    task = spark_step("observe", "decide", config=policy_file, cluster="orders")
-    assert task.task_id == "observe_and_decide"
-    assert task.application_args is not None
-    assert task.application_args[:4] == ["observe", "decide", "--config", str(policy_file)]

@@ -1,8 +1,7 @@
 """DAG runs of one cycle through a complete Airflow; prints a JSON object for each.
 
 A benchmark runs it as a process of its own: ``python airflow_runs.py WAY RUNS``. Ways: ``submit``,
-``connect``, ``one_task`` (observe and decide in one task, by Spark Connect), ``imports`` (the same tasks,
-which only import).
+``connect``, ``imports`` (the same tasks, which only import).
 """
 
 from __future__ import annotations
@@ -60,21 +59,6 @@ def imports():
 
 imports()
 ''',
-    "one_task.py": '''"""The airflow dag of the checkout, with observe and decide in one task."""
-from airflow.sdk import dag
-from evenlag.airflow.tasks import publish, report
-from evenlag.airflow.spark_task import spark_step
-from evenlag.policy.loader import find_policy_path, read_policy
-
-@dag(dag_id="one_task", schedule=None, catchup=False)
-def one_task():
-    path = find_policy_path().absolute()
-    (cluster,) = read_policy(path).policy.clusters
-    both = spark_step("observe", "decide", config=path, cluster=cluster)
-    both >> [publish(str(path), cluster), report(str(path), cluster)]
-
-one_task()
-''',
 }
 
 
@@ -97,7 +81,7 @@ def main(way: str, num_runs: int) -> int:
             "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(_SUBMIT),
         }
-        if way in {"connect", "one_task"}:
+        if way == "connect":
             environment["AIRFLOW_CONN_SPARK_DEFAULT"] = _start_server(stack, folder)
         airflow = stack.enter_context(
             Airflow.start(folder / "airflow", policy=policy, environment=environment)

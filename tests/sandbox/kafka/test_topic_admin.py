@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from kafka.errors import InvalidTopicError, NodeNotReadyError, TopicAlreadyExistsError, UnknownBrokerIdError
@@ -25,7 +25,10 @@ class Admin:
         if answer is not None:
             raise answer
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         type(self).num_closed += 1
 
 
