@@ -72,8 +72,9 @@ def verdicts(number: int, group: str, *failing: str) -> list[dict[str, Any]]:
 
 def checks(number: int, *failing: str) -> list[dict[str, Any]]:
     rows = []
+    settings: dict[float | str, float] = {"min_completeness": 0.995, "max_age_s": 900}
     for check in CHECKS:
-        limit = {"min_completeness": 0.995, "max_age_s": 900}.get(getattr(check.limit, "name", ""), 0)
+        limit = settings.get(check.limit, 0)
         within = 1.0 if limit == 0.995 else limit
         observed = {0.995: 0.5, 900: 901.5, 0: 7}[limit] if check.name in failing else within
         rows.append(
