@@ -84,7 +84,7 @@ def plan_context(mode: str, repeat: str) -> PlanContext:
 
 def snapshot_rows(lake: Lake) -> SnapshotRows:
     """Return the lake's one snapshot, as the step gets it."""
-    marker = {"cluster": "c", "snapshot_id": SNAPSHOT}
+    marker = {"cluster": "c", "day": SLOT.date(), "snapshot_id": SNAPSHOT, "slot": SLOT, "end_read_at": SLOT}
     return SnapshotRows(lake, LakeReader(lake.paths.root), marker)
 
 
