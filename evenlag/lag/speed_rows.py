@@ -27,6 +27,7 @@ from evenlag.lag.arrays import (
     flags,
     integers,
     is_valid,
+    parents,
 )
 from evenlag.lag.speeds import (
     COOPERATIVE_ASSIGNORS,
@@ -196,7 +197,7 @@ def _remember(
     old_cost = _floats(parts["cost"])
     cost[place[place >= 0]] = old_cost[place >= 0]
     lists = parts["processed"].combine_chunks()
-    of_part = np.asarray(pc.list_parent_indices(lists).to_numpy(), dtype=np.int64)
+    of_part = parents(lists)
     each = pc.list_flatten(lists)
     records = _floats(pc.struct_field(each, "records"))
     number = integers(pc.struct_field(each, "identity"))

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from evenlag.lag.formula import STORED_ONLY
 from evenlag.lake.arrow_schema import with_head
 from evenlag.lake.filters import matching
 from evenlag.lake.snapshot_reader import MAX_DRIVER_ROWS
@@ -106,7 +105,7 @@ def _count_in_driver(
         "commit_history": history_of(COMMITS),
     }
     counted = count_rows(kinds.__getitem__, rows.rows(MEMBERS), settings_of, rate_window_s)
-    return with_head(counted, LAG, {name: rows.marker[name] for name in STORED_ONLY})
+    return with_head(counted, LAG, rows.marker)
 
 
 def count_partitions(rows: SnapshotRows) -> pa.Table:
