@@ -44,7 +44,6 @@ from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.entry_point import Job, JobWork, end_process, run_job
 from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.progress import ReportProgress, no_progress
-from spark_jobs.transforms.measured_values import join_speeds
 from spark_jobs.transforms.simulations import (
     MOMENT,
     REPLAY,
@@ -139,7 +138,7 @@ def _compare_days(
         lag, members, speeds = (
             lake.read_days(each, context.cluster, days, snapshot_ids) for each in (LAG, MEMBERS, SPEEDS)
         )
-        rows = cached.cache(build_comparison(lag, join_speeds(members, speeds), context))
+        rows = cached.cache(build_comparison(lag, members, speeds, context))
         replace = partial(lake.replace_days, cluster=context.cluster, days=days[:1])
         if context.scores_snapshots:
             replace(

@@ -16,7 +16,7 @@ from evenlag.planning.advice_rows import (
     build_advice,
 )
 from evenlag.planning.group_steps import GroupStep, guarded_step, rows_before, write_groups
-from evenlag.planning.measured_rows import with_measures
+from evenlag.planning.measured_rows import read_measured
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +48,7 @@ def _advise_groups(rows: SnapshotReader, policy: Policy) -> int:
 
 def read_groups(rows: SnapshotReader, group_ids: list[str]) -> AdviceRows:
     """Read what is known of some groups of a snapshot."""
-    lag, members = with_measures(
+    lag, members = read_measured(
         rows,
         rows.rows_of_groups(LAG, LAG_COLUMNS, group_ids),
         rows.rows_of_groups(MEMBERS, MEMBER_COLUMNS, group_ids),

@@ -17,6 +17,7 @@ from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, Table
 from evenlag.policy.group_settings import GroupSettings
 from evenlag.policy.settings import Policy
 from spark_jobs.runtime.session import num_task_slots, sized_session, temporary_conf
+from spark_jobs.runtime.session_conf import UNMEASURED_BATCHES
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 from spark_jobs.transforms.batch_packing import pack_groups
 from spark_jobs.transforms.lag import COMMIT_HISTORY, OFFSET_HISTORY, build_lag, count_rows
@@ -33,9 +34,6 @@ _MEMBER_COLUMNS: Final = (
     *("group_id", "group_state", "group_type", "member_id", "subscription", "subscription_error"),
     *("assignment", "assignment_error", "target_assignment", "error"),
 )
-# With a limit in bytes, Spark measures all vectors of a batch before each row: two thirds of the processor
-# time of 300,000 rows. Rows of lag are small.
-_UNMEASURED_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
 _HISTORY_COLUMNS: Final = {OFFSETS.name: OFFSET_HISTORY, COMMITS.name: COMMIT_HISTORY}
 
 
@@ -67,7 +65,7 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
             return
     num_snapshots = 1 + len(earlier)
     spark = rows.lake.spark
-    with sized_session(spark, num_snapshots * num_rows), temporary_conf(spark, _UNMEASURED_BATCHES):
+    with sized_session(spark, num_snapshots * num_rows), temporary_conf(spark, UNMEASURED_BATCHES):
         counted = build_lag(
             offsets=rows.frame(OFFSETS),
             commits=rows.frame(COMMITS),

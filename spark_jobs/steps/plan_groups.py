@@ -21,7 +21,7 @@ import pyarrow as pa
 from evenlag.enums import DecisionKind, PlanEvent
 from evenlag.errors import LakeError, PolicyError
 from evenlag.lake.filters import Filter, matching
-from evenlag.lake.tables import DECISIONS, FORECASTS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SPEEDS
+from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
 from evenlag.lake.writer import DirectWriter, append_once
 from evenlag.logging_setup import named_logger
 from evenlag.planning.assignments_hash import hash_plans
@@ -33,7 +33,7 @@ from evenlag.planning.decision_record import (
     read_recorded_heads,
     record_decision,
 )
-from evenlag.planning.measured_rows import with_measures
+from evenlag.planning.measured_rows import read_measured
 from evenlag.planning.plan_batch import PLANNED, PlanContext, table_rows
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_recorded
@@ -46,10 +46,10 @@ from evenlag.publishing.sealing.verified_plans import (
     seal_plan_rows,
 )
 from spark_jobs.runtime.frames import CachedFrames
-from spark_jobs.runtime.session import num_task_slots
+from spark_jobs.runtime.session import num_task_slots, temporary_conf
+from spark_jobs.runtime.session_conf import UNMEASURED_BATCHES
 from spark_jobs.steps.snapshot_rows import SnapshotRows, to_contract
 from spark_jobs.transforms.batch_packing import count_group_rows, pack_groups
-from spark_jobs.transforms.measured_values import join_partition_values, join_speeds
 from spark_jobs.transforms.plan_frames import build_plans, plan_in_driver, select_assignments, shared_values
 
 if TYPE_CHECKING:
@@ -217,28 +217,21 @@ def _plan(
     """Return rows of ``PLANNED``, and what reads the partitions of some plans."""
     if rows.is_small:
         if rows.num_lag_rows <= _MAX_DRIVER_ROWS:
-            planned = plan_in_driver(*with_measures(rows, rows.rows(LAG), rows.rows(MEMBERS)), context)
+            planned = plan_in_driver(*read_measured(rows, rows.rows(LAG), rows.rows(MEMBERS)), context)
         else:
-            frame = build_plans(*_frames(rows), context)
-            planned = to_contract(frame.toArrow(), PLANNED)
+            with temporary_conf(rows.lake.spark, UNMEASURED_BATCHES):
+                frame = build_plans(rows.frame, context)
+                planned = to_contract(frame.toArrow(), PLANNED)
         return planned, lambda plan_ids: [select_assignments(planned, context, plan_ids)]
     from pyspark import StorageLevel
 
-    large_lag, large_members = _frames(rows)
-    group_ids, sizes = count_group_rows(large_lag, large_members)
+    group_ids, sizes = count_group_rows(rows.frame(LAG), rows.frame(MEMBERS))
     batches = group_ids, pack_groups(sizes, num_task_slots(rows.lake.spark))
-    # On a local master an executor's memory is the driver's: it must not grow with the partitions.
-    plans = cached.cache(build_plans(large_lag, large_members, context, batches), StorageLevel.DISK_ONLY)
-    planned = plans.select(*(column.name for column in PLANNED.columns if column.name != "rows")).toArrow()
+    with temporary_conf(rows.lake.spark, UNMEASURED_BATCHES):
+        # On a local master an executor's memory is the driver's: it must not grow with the partitions.
+        plans = cached.cache(build_plans(rows.frame, context, batches), StorageLevel.DISK_ONLY)
+        planned = plans.drop("rows").toArrow()
     return planned, partial(_read_assignments, plans, planned, context)
-
-
-def _frames(rows: SnapshotRows) -> tuple[DataFrame, DataFrame]:
-    """Rows of ``lag`` and ``members`` with what was measured and forecast."""
-    speeds = rows.frame(SPEEDS)
-    lag = join_partition_values(rows.frame(LAG), speeds, "cost")
-    lag = join_partition_values(lag, rows.frame(FORECASTS), "forecast_records_per_s")
-    return lag, join_speeds(rows.frame(MEMBERS), speeds)
 
 
 def _read_assignments(

@@ -6,8 +6,9 @@ tables, :func:`evenlag.planning.plan_batch.plan_batch`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from evenlag.enums import Mode
+from evenlag.lake.tables import FORECASTS, LAG, MEMBERS, SPEEDS, Table
 from evenlag.lake.tables.planning import PLANNED_LAG, PLANNED_MEMBERS
+from evenlag.planning.measured_rows import FORECAST_COLUMNS, SPEED_COLUMNS, with_measures
 from evenlag.planning.plan_batch import PLANNED, SHARED, PlanContext, assignment_rows, plan_batch, with_counts
 from spark_jobs.transforms.batch_packing import with_batches
 
@@ -25,35 +28,32 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-# With what was measured and forecast.
-LAG_COLUMNS: Final = (*PLANNED_LAG, "cost", "forecast_records_per_s")
-MEMBER_COLUMNS: Final = (*PLANNED_MEMBERS, "speed_records_per_s", "speed_is_bound")
+# Tables whose rows a batch consists of, with the columns that are read.
+KINDS: Final = (
+    *((LAG, PLANNED_LAG), (MEMBERS, PLANNED_MEMBERS)),
+    *((SPEEDS, SPEED_COLUMNS), (FORECASTS, FORECAST_COLUMNS)),
+)
 _OF_PLAN: Final = ("group_id", "plan_id", "mode")
-_COMMA: Final = ","
 # Kafka partitions per Arrow batch that returns to the JVM; a row is never split.
 _PARTITIONS_PER_BATCH: Final = 20_000
 
 
 def build_plans(
-    lag: DataFrame,
-    members: DataFrame,
+    frame_of: Callable[[Table], DataFrame],
     context: PlanContext,
     batches: tuple[list[str], NDArray[np.int32]] | None = None,
 ) -> DataFrame:
     """Plan every group whose mode is not ``observe``, one row of ``PLANNED`` each.
 
+    frame_of: The rows of each table of :data:`KINDS`.
     batches: Ids of all groups, and the batch of each (``pack_groups``). Without it, groups are distributed
         by the hash of their ids, which is sufficient for small snapshots. The resulting rows are the same.
     """
     from pyspark.sql import functions as sf
 
-    # As one string: for each row Spark estimates the size of its batch, and for an array it iterates over all
-    # rows of the batch again. Kafka topic names contain no comma.
-    subscription = sf.when(sf.col("subscription").isNotNull(), sf.concat_ws(_COMMA, "subscription"))
-    people = members.withColumn("subscription", subscription)
-    rows = lag.select(sf.lit(False).alias("is_member"), *_present(lag.columns, LAG_COLUMNS)).unionByName(
-        people.select(sf.lit(True).alias("is_member"), *_present(people.columns, MEMBER_COLUMNS)),
-        allowMissingColumns=True,
+    rows = reduce(
+        lambda above, below: above.unionByName(below, allowMissingColumns=True),
+        (frame_of(table).select("group_id", sf.struct(*names).alias(table.name)) for table, names in KINDS),
     )
     together = rows.repartition("group_id") if batches is None else with_batches(rows, *batches)
 
@@ -63,19 +63,13 @@ def build_plans(
     return together.mapInArrow(plan, schema=PLANNED.ddl)
 
 
-def _present(given: list[str], columns: tuple[str, ...]) -> list[str]:
-    """The columns that rows have: what was measured and forecast may be missing."""
-    return [name for name in columns if name in given]
-
-
 def plan_in_driver(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:
-    """Plan as :func:`build_plans`, in this process; the rows are ordered by group."""
+    """Plan as :func:`build_plans`, in this process; the rows are ordered by group.
+
+    lag, members: With what was measured (:func:`evenlag.planning.measured_rows.with_measures`).
+    """
     # The step itself logs which groups failed: only an executor has a log of its own.
-    return _plan(
-        lag.select(_present(lag.column_names, LAG_COLUMNS)),
-        members.select(_present(members.column_names, MEMBER_COLUMNS)).combine_chunks(),
-        replace(context, log=None),
-    )
+    return _plan(lag, members.combine_chunks(), replace(context, log=None))
 
 
 def select_assignments(planned: pa.Table, context: PlanContext, plan_ids: Collection[str]) -> pa.Table:
@@ -100,20 +94,19 @@ def plan_partition(batches: Iterable[pa.RecordBatch], context: PlanContext) -> I
         return
     rows = pa.Table.from_batches(read)
     del read
-    is_member = rows["is_member"]
-    lag = rows.select(_present(rows.column_names, LAG_COLUMNS)).filter(pc.invert(is_member))
-    members = rows.select(_present(rows.column_names, MEMBER_COLUMNS)).filter(is_member).combine_chunks()
+    lag, members = with_measures(*(_of_kind(rows, table) for table, _ in KINDS))
     del rows
-    place = members.schema.get_field_index("subscription")
-    subscription = pc.split_pattern(members["subscription"], _COMMA)
-    members = members.set_column(place, "subscription", subscription)
-    planned = _plan(lag, members, context).combine_chunks()
+    planned = _plan(lag, members.combine_chunks(), context).combine_chunks()
     del lag, members
     num_partitions = pc.fill_null(pc.list_value_length(planned["rows"]), 0).to_numpy()
     batch = np.cumsum(num_partitions + 1) // _PARTITIONS_PER_BATCH
     cuts = np.flatnonzero(np.diff(batch, prepend=-1, append=-1)).tolist()
     for start, end in pairwise(cuts):
         yield from planned.slice(start, end - start).to_batches()
+
+
+def _of_kind(rows: pa.Table, table: Table) -> pa.Table:
+    return pa.Table.from_struct_array(rows[table.name].filter(pc.is_valid(rows[table.name])))
 
 
 def _plan(lag: pa.Table, members: pa.Table, context: PlanContext) -> pa.Table:

@@ -58,13 +58,15 @@ class ComparisonContext:
     scores_snapshots: bool = True
 
 
-def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonContext) -> DataFrame:
+def build_comparison(
+    lag: DataFrame, members: DataFrame, speeds: DataFrame, context: ComparisonContext
+) -> DataFrame:
     """Compare the candidates for every group."""
     from pyspark.sql import functions as sf
 
     partitions = lag.where(sf.col("status") != LagStatus.NOT_SUBSCRIBED)
     partitions = partitions.select(*REPLAYED_LAG).drop("status")
-    people = members.select(*REPLAYED_MEMBERS, "speed_records_per_s", "speed_is_bound")
+    people = join_speeds(members, speeds).select(*REPLAYED_MEMBERS, "speed_records_per_s", "speed_is_bound")
 
     def compare(lag_rows: pa.Table, member_rows: pa.Table) -> pa.Table:
         return compare_one_group(lag_rows, member_rows, context)
@@ -74,6 +76,15 @@ def build_comparison(lag: DataFrame, members: DataFrame, context: ComparisonCont
         .cogroup(people.groupBy("group_id"))
         .applyInArrow(compare, schema=COMPARED.ddl)
     )
+
+
+def join_speeds(members: DataFrame, speeds: DataFrame) -> DataFrame:
+    """Add the speeds measured at each snapshot to rows of ``members``; null: unknown."""
+    key = ["snapshot_id", "group_id", "member_id"]
+    each = speeds.selectExpr(*key[:2], "inline(members)").selectExpr(
+        *key, "speed_records_per_s", "is_bound AS speed_is_bound"
+    )
+    return members.join(each.dropDuplicates(key), key, "left")
 
 
 def select_rows(compared: DataFrame, kind: Column, table: Table) -> DataFrame:

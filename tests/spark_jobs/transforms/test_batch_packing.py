@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evenlag.lake.arrow_schema import arrow_schema
-from evenlag.lake.tables import LAG, MEMBERS
+from evenlag.lake.tables import FORECASTS, LAG, MEMBERS, SPEEDS
 from evenlag.planning import group_planner
 from evenlag.planning.plan_batch import plan_batch, with_counts
 from spark_jobs.transforms.batch_packing import GROUP_ROWS, LEAST_ROWS, MOST_ROWS, pack_groups
-from spark_jobs.transforms.plan_frames import LAG_COLUMNS, MEMBER_COLUMNS, plan_partition
+from spark_jobs.transforms.plan_frames import KINDS, plan_partition
 from tests.support.lakes.snapshots import member, plan_context
 
 if TYPE_CHECKING:
@@ -125,32 +125,18 @@ def test_a_partition_of_mixed_batches_is_one_bundle() -> None:
     lags, people = snapshot()
     lag, members = table(LAG, lags), table(MEMBERS, people)
     expected = with_counts(plan_batch(lag, members, context()), lag, members)
-    taken = [None if row["subscription"] is None else ",".join(row["subscription"]) for row in people]
-    place = members.schema.get_field_index("subscription")
-    shown = members.set_column(place, "subscription", pa.array(taken, pa.string()))
-    # Without speeds and forecasts, as the rows of a lake whose snapshot has none.
-    of_members = [name for name in MEMBER_COLUMNS if name in shown.column_names]
-    of_lag = [name for name in LAG_COLUMNS if name in lag.column_names]
-    names = list(dict.fromkeys(["is_member", *of_lag, *of_members]))
+    of_kind = {LAG: lag, MEMBERS: members, SPEEDS: table(SPEEDS, ()), FORECASTS: table(FORECASTS, ())}
 
-    def as_rows(rows: pa.Table, *, is_member: bool, known: Sequence[str]) -> pa.Table:
-        kinds = {
-            **{field.name: field.type for field in (*lag.schema, *shown.schema)},
-            "is_member": pa.bool_(),
+    def as_rows(kind: Table) -> pa.Table:
+        own = of_kind[kind]
+        columns = {
+            each.name: (own.select(names).to_struct_array() if each is kind else pa.nulls(own.num_rows))
+            for each, names in KINDS
         }
-        columns = {name: rows[name] for name in ("group_id", *known)}
-        columns["is_member"] = pa.repeat(is_member, rows.num_rows)
-        return pa.table(
-            {name: columns.get(name, pa.nulls(rows.num_rows, kinds[name])) for name in names},
-            schema=pa.schema([(name, kinds[name]) for name in names]),
-        )
+        return pa.table({"group_id": own["group_id"], **columns})
 
-    rows = pa.concat_tables(
-        [
-            as_rows(shown, is_member=True, known=of_members),
-            as_rows(lag, is_member=False, known=of_lag),
-        ]
-    )
+    parts = [as_rows(kind) for kind in (MEMBERS, LAG, SPEEDS, FORECASTS)]
+    rows = pa.concat_tables(parts, promote_options="default")
     answer = pa.Table.from_batches(plan_partition(rows.to_batches(max_chunksize=7), context()))
     assert answer.to_pylist() == expected.to_pylist()
     assert list(plan_partition([], context())) == []

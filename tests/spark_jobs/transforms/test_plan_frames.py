@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from assignor_core.hint import HintPayload, plan_id
-from evenlag.lake.tables import DECISIONS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS
+from evenlag.lake.tables import DECISIONS, FORECASTS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLANS, SPEEDS
+from evenlag.planning.measured_rows import with_measures
 from evenlag.planning.plan_batch import PLANNED, table_rows
 from spark_jobs.runtime.session import sized_session
 from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF
@@ -20,7 +21,7 @@ from spark_jobs.transforms.plan_frames import build_plans, plan_in_driver, selec
 from tests.support.lakes.snapshots import NOW, SNAPSHOT, TOPIC_IDS, arrow, frame, member, plan_context
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +37,7 @@ clusters: {c: {bootstrap_servers: "localhost:9092"}}
 groups:
   - {match: watched, mode: observe}
   - {match: tried, mode: shadow}
+  - {match: timed*, mode: auto, load: time, horizon_s: 600}
   - {match: "*", mode: auto, assignor: %s}
 """
 EVEN = {"m-1": {"t": [0, 1]}, "m-2": {"t": [2, 3]}}
@@ -69,7 +71,19 @@ def plan(
     members: list[dict[str, Any]],
     assignor: str = "lag-aware",
 ) -> DataFrame:
-    return build_plans(frame(spark, LAG, lags), frame(spark, MEMBERS, members), context(assignor)).cache()
+    return build_plans(frames(spark, lags, members), context(assignor)).cache()
+
+
+def frames(
+    spark: SparkSession,
+    lags: list[dict[str, Any]],
+    members: list[dict[str, Any]],
+    speeds: Sequence[dict[str, Any]] = (),
+    forecasts: Sequence[dict[str, Any]] = (),
+) -> Callable[[Table], DataFrame]:
+    """The rows of a snapshot, by table."""
+    rows = {LAG: lags, MEMBERS: members, SPEEDS: speeds, FORECASTS: forecasts}
+    return lambda table: frame(spark, table, rows[table])
 
 
 def heads_of(planned: DataFrame) -> list[Any]:
@@ -220,14 +234,14 @@ def test_plans_are_the_same_in_bundles_and_in_any_number_of_partitions(spark: Sp
     names = [f"g-{number}" for number in range(6)]
     lags = [row for name in names for row in lag_rows([900, 800, 10, len(name)], EVEN, group=name)]
     members = [row for name in names for row in members_of(EVEN, group=name)]
-    lag, people = frame(spark, LAG, lags), frame(spark, MEMBERS, members)
-    group_ids, sizes = count_group_rows(lag, people)
+    shown = frames(spark, lags, members)
+    group_ids, sizes = count_group_rows(shown(LAG), shown(MEMBERS))
     # Partitions and members.
     assert (group_ids, sizes.tolist()) == (names, [6] * 6)
-    few = build_plans(lag, people, context(), (group_ids, pack_groups(sizes, cores=2)))
-    many = build_plans(lag, people, context(), (group_ids, np.arange(6, dtype=np.int32)))
+    few = build_plans(shown, context(), (group_ids, pack_groups(sizes, cores=2)))
+    many = build_plans(shown, context(), (group_ids, np.arange(6, dtype=np.int32)))
     assert many.rdd.getNumPartitions() == 6
-    spread = build_plans(lag.repartition(5), people, context())
+    spread = build_plans(lambda table: shown(table).repartition(5), context())
     expected = sorted(spread.collect(), key=repr)
     assert [len(row.rows) for row in expected] == [4] * 6
     assert sorted(few.collect(), key=repr) == expected
@@ -259,8 +273,29 @@ def test_plans_made_in_the_driver_are_those_of_spark(spark: SparkSession) -> Non
         member("m-3", group="idle", topics=()),
         member(None, group="empty", topics=None, group_state="Empty"),
     ]
-    by_spark = build_plans(frame(spark, LAG, lags), frame(spark, MEMBERS, members), context())
-    here = plan_in_driver(arrow(LAG, lags), arrow(MEMBERS, members), context())
+    speeds, forecasts = [], []
+    # 10 records a second come to each partition: too much for a slow member, or for two heavy partitions.
+    for group, speed, cost in (
+        ("timed-slow", 5.0, 1.0),
+        ("timed-heavy", 80.0, 16.0),
+        ("timed-even", 80.0, 1.0),
+    ):
+        lags += lag_rows([0, 0, 0, 0], EVEN, group=group)
+        members += members_of(EVEN, group=group)
+        parts = [{"topic_id": TOPIC_IDS["t"], "topic": "t", "partition": number} for number in range(4)]
+        known = [
+            {"member_id": name, "speed_records_per_s": each, "is_bound": False, "confidence": 0.9}
+            for name, each in (("m-1", speed), ("m-2", 80.0))
+        ]
+        costs = [part | {"cost": cost if number < 2 else 1.0} for number, part in enumerate(parts)]
+        speeds.append({"group_id": group, "members": known, "partitions": costs})
+        # Of a group that has left there is no other row.
+        speeds.append({"group_id": f"former {group}", "members": known, "partitions": costs})
+        rated = [part | {"forecast_records_per_s": [10.0] * 6} for part in parts]
+        forecasts.append({"group_id": group, "partitions": rated})
+    by_spark = build_plans(frames(spark, lags, members, speeds, forecasts), context())
+    tables = ((LAG, lags), (MEMBERS, members), (SPEEDS, speeds), (FORECASTS, forecasts))
+    here = plan_in_driver(*with_measures(*(arrow(*each) for each in tables)), context())
     expected = to_contract(by_spark.toArrow(), PLANNED).sort_by("group_id")
     assert here.schema == expected.schema
     assert [name for name in here["group_id"].to_pylist() if name != "watched"] == here[
@@ -268,6 +303,8 @@ def test_plans_made_in_the_driver_are_those_of_spark(spark: SparkSession) -> Non
     ].to_pylist()
     assert here.to_pylist() == expected.to_pylist()
     assert sum(value is not None for value in here["head"].to_pylist()) >= 3
+    proposed = {row["group_id"] for row in here.to_pylist() if row["head"] is not None}
+    assert {name for name in proposed if "timed" in name} == {"timed-slow", "timed-heavy"}
     ids = [plan_id for plan_id in here["plan_id"].to_pylist() if plan_id is not None]
     for chosen in (ids, ids[:1], []):
         assert set(selected(here, chosen)["plan_id"].to_pylist()) == set(chosen)
