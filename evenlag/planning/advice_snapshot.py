@@ -15,8 +15,7 @@ from evenlag.planning.advice_rows import (
     AdviceRows,
     build_advice,
 )
-from evenlag.planning.group_steps import GroupStep, guarded_step, rows_before, write_groups
-from evenlag.planning.measured_rows import read_measured
+from evenlag.planning.group_steps import GroupStep, guarded_step, read_measured, rows_before, write_groups
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from evenlag.lake.filters import matching
 from evenlag.lake.snapshot_reader import SnapshotReader
-from evenlag.lake.tables import MEMBERS
+from evenlag.lake.tables import FORECASTS, MEMBERS, SPEEDS
 from evenlag.lake.writer import append_once
 from evenlag.logging_setup import named_logger
+from evenlag.planning.measured_rows import FORECAST_COLUMNS, SPEED_COLUMNS, with_measures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,6 +48,13 @@ def guarded_step(rows: SnapshotReader, name: str, write: Callable[[], int], fail
     except Exception as error:  # noqa: BLE001 - lag, plans and hints need none of these steps
         _LOG.error(failure, rows.snapshot_id, error, exc_info=error)
         return {name: 0}
+
+
+def read_measured(rows: SnapshotReader, lag: pa.Table, members: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Read what was measured of some groups, and add it to their rows of ``lag`` and ``members``."""
+    group_ids = members["group_id"].unique().to_pylist()
+    speeds = rows.rows_of_groups(SPEEDS, SPEED_COLUMNS, group_ids)
+    return with_measures(lag, members, speeds, rows.rows_of_groups(FORECASTS, FORECAST_COLUMNS, group_ids))
 
 
 def rows_before(

@@ -33,7 +33,7 @@ from evenlag.planning.decision_record import (
     read_recorded_heads,
     record_decision,
 )
-from evenlag.planning.measured_rows import read_measured
+from evenlag.planning.group_steps import read_measured
 from evenlag.planning.plan_batch import PLANNED, PlanContext, table_rows
 from evenlag.planning.plan_history import read_history
 from evenlag.policy.loader import parse_recorded

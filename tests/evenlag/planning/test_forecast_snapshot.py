@@ -222,7 +222,7 @@ def test_a_fault_costs_neither_the_snapshot_nor_the_step(
     monkeypatch.setattr(step, "build_forecasts", fault)
     assert step.forecast_snapshot(rows, POLICY) == {"forecasts": 2}
     assert "the arrivals of group b were not forecast: division by zero" in caplog.text
-    monkeypatch.setattr(step, "read_hours", lambda *_: 1 / 0)
+    monkeypatch.setattr(step, "_read_hours", lambda *_: 1 / 0)
     assert step.forecast_snapshot(lake.write(NOW + _MINUTE, {"0": 160}), POLICY) == {"forecasts": 0}
 
 
