@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -13,13 +14,13 @@ from evenlag.cli.console import console
 from evenlag.cli.export import write_atomically
 from evenlag.cli.option_types import option, whole
 from evenlag.cli.options import ConfigOption, LakeOption
-from evenlag.context import find_policy, lake_root
+from evenlag.context import find_policy, lake_root, require_policy
 from evenlag.errors import NotFoundError, UsageError
 from evenlag.formatting import count_of
 from evenlag.lake.tables import SNAPSHOTS
 
 if TYPE_CHECKING:
-    from evenlag.overview.views import ReportSource
+    from evenlag.overview.views import OverviewView, ReportSource
 
 TOKEN_VARIABLE: Final = "EVENLAG_SERVE_TOKEN"  # noqa: S105  # the variable's name
 TOKEN_FILE_VARIABLE: Final = "EVENLAG_SERVE_TOKEN_FILE"  # noqa: S105  # as above
@@ -34,6 +35,7 @@ _MAX_GROUPS_HELP: Final = (
 MaxGroupsOption = Annotated[
     int | None, option("--max-groups", "COUNT", _MAX_GROUPS_HELP, whole(0, _MOST_GROUPS))
 ]
+_LIVE_HELP: Final = "Also read the policy's brokers, at most every 5 s and only when a page is asked for."
 _HOST_HELP: Final = (
     f"Address to listen on; one of another machine's needs a token in ${TOKEN_VARIABLE}, or in the file that "
     f"${TOKEN_FILE_VARIABLE} names."
@@ -46,6 +48,7 @@ def serve(
     port: Annotated[
         int, option("--port", "PORT", "Port to listen on; 0: any free one.", whole(0, _MAX_PORT))
     ] = 8760,
+    live: Annotated[bool, typer.Option("--live", help=_LIVE_HELP)] = False,
     max_groups: MaxGroupsOption = None,
     config: ConfigOption = None,
     lake: LakeOption = None,
@@ -61,14 +64,25 @@ def serve(
         )
 
     # A mistake in the policy is reported now, not to the first reader.
+    sources = partial(_sources, lake, config)
+    view = _live_view(sources, config) if live else None
     found = _known_sources(lake, config)
     opened = listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{opened.getsockname()[1]}/"
     out = console()
     out.print(f"{address}  ({count_of(len(found), 'cluster')}; Ctrl-C ends it)", soft_wrap=True)
-    app = make_app(partial(_sources, lake, config), token=token, hosts=[host], max_groups=_limit(max_groups))
+    app = make_app(sources, token=token, hosts=[host], max_groups=_limit(max_groups), view=view)
     make_server(app).run(sockets=[opened])
+
+
+def _live_view(sources: Callable[[], dict[str, ReportSource]], config: Path | None) -> OverviewView:
+    from evenlag.live_lag.snapshot import policy_target
+    from evenlag.overview.live import LiveClusters, LiveView
+
+    require_policy(config)
+    clusters = LiveClusters(lambda name: policy_target(require_policy(config).policy, name, is_named=True))
+    return LiveView(sources, clusters)
 
 
 def metrics(

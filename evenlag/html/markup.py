@@ -36,10 +36,15 @@ def text(value: object) -> Html:
     return value if isinstance(value, Html) else Html(page_text(str(value)))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> Html:
-    """Build a table that scrolls horizontally on narrow pages; columns of numbers end with ``#``."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", heads: str = ""
+) -> Html:
+    """Build a table that scrolls horizontally on narrow pages; columns of numbers end with ``#``.
+
+    heads: HTML of the heading's cells, where they are more than names.
+    """
     classes = [' class="n"' if name.endswith("#") else "" for name in columns]
-    heads = "".join(
+    heads = heads or "".join(
         f'<th scope="col"{style}>{page_text(name.removesuffix("#"))}</th>'
         for name, style in zip(columns, classes, strict=True)
     )

@@ -52,7 +52,10 @@ class ReadTarget:
 
 
 def policy_target(policy: Policy, cluster: str, *, is_named: bool = False) -> ReadTarget:
-    """Return how a policy's cluster is read; `is_named`: its brokers are named on the command line."""
+    """Return how a policy's cluster is read.
+
+    is_named: Its brokers are named on the command line, or a page is asked for: a person waits.
+    """
     settings = policy.clusters[cluster]
     client = kafka_client_settings(settings)
     if is_named and "bootstrap_timeout_ms" not in settings.kafka:

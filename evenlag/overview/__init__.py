@@ -1,1 +1,1 @@
-"""The overview of all groups, its metrics and its server: they read the lake and reach no broker."""
+"""The overview of all groups, its metrics and its server: they read the lake; only `live` reaches brokers."""

@@ -83,6 +83,7 @@ class GroupRow:
     hot, hot_message: Partition that dominates the lag, and what to do.
     advice: What `evenlag.queries.advice.read_advice` has of it.
     speeds: Measured speeds of its members, lower bounds included, in records per second.
+    live_note: The live state, and what differs in the last cycle; empty: the row is of the last cycle.
     """
 
     cluster: str
@@ -116,6 +117,7 @@ class GroupRow:
     hot_message: str | None = None
     advice: Mapping[str, Any] | None = None
     speeds: tuple[float, ...] = ()
+    live_note: str = ""
 
     @property
     def change_records(self) -> int | None:
@@ -178,6 +180,7 @@ class ClusterState:
     problem: Why the cluster has no rows; None: it has.
     open_approvals: Plans that wait for approval, also of groups that the snapshot does not have.
     valid_until: The rows may differ from then on though no table has changed; None: they stay as they are.
+    live: How live the rows are: a text, and the kind of its badge; None: nobody asked the brokers.
     """
 
     name: str
@@ -188,6 +191,7 @@ class ClusterState:
     problem: str | None = None
     open_approvals: int = 0
     valid_until: datetime | None = None
+    live: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

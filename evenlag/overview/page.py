@@ -153,14 +153,15 @@ def states_of(row: GroupRow) -> list[str]:
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a file beside this module."""
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 @cache
 def content_policy() -> str:
     """Return the page's content security policy: its own script and styles, requests to its own server."""
-    digest = base64.b64encode(hashlib.sha256(_asset("overview.js").encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(asset("overview.js").encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'"
@@ -174,7 +175,7 @@ def overview_page(overview: Overview, choice: Choice) -> str:
     rows = choice.ordered(overview.groups)
     body = (
         f"<main><header><h1>Consumer groups</h1>"
-        f'<div id="clusters">{_clusters(overview.clusters)}</div></header>'
+        f'<div id="clusters">{cluster_lines(overview.clusters)}</div></header>'
         f'<div id="totals">{_totals(overview.groups)}</div>'
         f"{_form(overview, choice)}"
         f'<p class="bar"><span id="count" role="status">{len(shown):,} of {len(rows):,} groups</span>'
@@ -184,18 +185,18 @@ def overview_page(overview: Overview, choice: Choice) -> str:
     )
     return page(
         "evenlag: consumer groups",
-        f"{body}\n<script>{_asset('overview.js')}</script>",
+        f"{body}\n<script>{asset('overview.js')}</script>",
         policy=content_policy(),
-        style=_asset("overview.css"),
+        style=asset("overview.css"),
         attributes=f' data-refresh="{REFRESH_S}"',
     )
 
 
-def _clusters(clusters: Iterable[ClusterState]) -> Html:
+def cluster_lines(clusters: Iterable[ClusterState]) -> Html:
     """One line per cluster: how old and how complete its last snapshot is, or why it has no rows."""
     lines = []
     for each in clusters:
-        name = f"<b>{text(each.name)}</b>"
+        name = f"<b>{text(each.name)}</b>" + (f" {badge(*each.live)} last cycle" if each.live else "")
         if each.problem is not None or each.read_at is None:
             lines.append(f'<li class="bad">{name}: {text(each.problem or "no snapshot")}</li>')
             continue
@@ -321,9 +322,10 @@ def _name(row: GroupRow, *, has_clusters: bool) -> Html:
         *([text(row.cluster)] if has_clusters else ()),
         text(count_of(row.num_members, "member") + (f", {needed} needed" if needed else "")),
         text(count_of(row.num_partitions, "partition")),
+        *([text(row.live_note)] if row.live_note else ()),
     ]
     return Html(
-        f'<a href="report?{text(link)}"{_shown_name(row.group_id)}</a>'
+        f'<a href="{"overview" if row.live_note else "report"}?{text(link)}"{_shown_name(row.group_id)}</a>'
         f'<span class="soft sub">{" · ".join(about)}</span>'
     )
 

@@ -150,6 +150,11 @@ def read_cluster(
     )
 
 
+def lag_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `GroupRow` that a row of `group_rows` has."""
+    return {**{key: row[key] for key in _ROW_FIELDS}, "unknown_facts": unknown_facts(row)}
+
+
 def _next_change(
     stale_from: datetime | None, plans: Mapping[str, PlanState], now: datetime
 ) -> datetime | None:
@@ -232,8 +237,7 @@ def _rows(
             GroupRow(
                 cluster=name,
                 state=states.get(group_id),
-                **{key: row[key] for key in _ROW_FIELDS},
-                unknown_facts=unknown_facts(row),
+                **lag_fields(row),
                 is_readable=group_id not in failed and row["commit_problem"] is None,
                 drain_time_ms=drains.get(group_id),
                 num_stalled=stalled.get(group_id, 0),

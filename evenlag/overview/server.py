@@ -60,9 +60,10 @@ def make_app(
     token: str | None = None,
     hosts: Iterable[str] = (),
     max_groups: int = MAX_GROUPS,
+    view: OverviewView | None = None,
 ) -> Starlette:
-    """Build the application; `sources` returns the clusters by name."""
-    view = OverviewView(sources)
+    """Build the application; `sources` returns the clusters by name, `view` is another than the lake's."""
+    view = view or OverviewView(sources)
 
     def overview(request: Request) -> Response:
         return view.answer(_everybody, request.query_params, request.headers.get("if-none-match"))

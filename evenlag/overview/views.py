@@ -241,14 +241,18 @@ class OverviewView:
         if not allowed:
             what = "You may not read any cluster's DAG, or there is none."
             return message_response(HTTPStatus.FORBIDDEN, what)
-        body = overview_page(self.read(allowed), Choice.from_query(query))
-        # The page does not depend on the time: it stays the same until the lake changes.
+        body = self.page(allowed, query)
+        # The page does not depend on the time: it stays the same until what it shows changes.
         tag = f'W/"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
         policy = f"{content_policy()}; frame-ancestors 'self'"
         headers = {**HEADERS, "Content-Security-Policy": policy, "ETag": tag}
         if known_tag == tag:
             return HTMLResponse("", HTTPStatus.NOT_MODIFIED, headers)
         return HTMLResponse(body, headers=headers)
+
+    def page(self, sources: list[ReportSource], query: Mapping[str, str]) -> str:
+        """Build the page of clusters."""
+        return overview_page(self.read(sources), Choice.from_query(query))
 
     def read(self, sources: list[ReportSource]) -> Overview:
         """Read the overview of clusters. One whose lake cannot be read has the reason instead of rows."""

@@ -39,7 +39,8 @@ _MAX_SHOWN: Final = 3
 # What the reasons of `evenlag.kafka.member_protocol` begin with; queries know no brokers.
 _NO_LAG: Final = ("not a consumer group", "not measured")
 _FACTS: Final = ("commit_problem", "subscription_problem", "owner_problem")
-_PARTITION_COLUMNS: Final = (
+# What `partition_rows` returns.
+PARTITION_COLUMNS: Final = (
     "topic", "partition", "owner_member_id", "status", "lag_records", "lag_bound", "committed_offset",
     "end_offset", "arrival_rate_records_per_s", "consume_rate_records_per_s", "time_lag_ms",
     "time_lag_at_least_ms", "drain_time_ms", "stalled", *_FACTS,
@@ -139,7 +140,7 @@ def member_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
 def partition_rows(lag: pa.Table) -> list[dict[str, Any]]:
     """Return the partitions of one group, by lag, largest first."""
     order = [("lag_records", "descending"), ("topic", "ascending"), ("partition", "ascending")]
-    rows: list[dict[str, Any]] = lag.sort_by(order).select(_PARTITION_COLUMNS).to_pylist()
+    rows: list[dict[str, Any]] = lag.sort_by(order).select(PARTITION_COLUMNS).to_pylist()
     return rows
 
 
