@@ -29,7 +29,7 @@ from evenlag.airflow.spark_task import (
 from evenlag.airflow.tasks import PUBLISH_TIMEOUT, Product, cluster_asset, product_alias
 from evenlag.enums import Mode
 from evenlag.errors import PolicyError
-from evenlag.policy.loader import POLICY_VARIABLE, find_policy_path, read_policy
+from evenlag.policy.loader import POLICY_VARIABLE, find_policy_path, nearest_or_all, read_policy
 from evenlag.policy.setting_types import approver
 from evenlag.policy.settings import Policy
 from evenlag.publishing.answers.actors import REASON
@@ -106,6 +106,7 @@ class _DagOptions:
     dag_prefix: str = ""
     spark: SparkOptions = field(default_factory=SparkOptions)
     background: SparkOptions = field(default_factory=SparkOptions)
+    kafka_conn_ids: Mapping[str, str] = field(default_factory=dict)
     task_args: Mapping[str, Any] = field(default_factory=dict)
     approvers: tuple[str, ...] | None = None
     tags: tuple[str, ...] = ()
@@ -153,7 +154,7 @@ def _lag_rebalance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
 
     **Inputs.** The policy file of `make_dags`, by default the one that `EVENLAG_CONFIG` names (it defines
     one DAG per cluster), a Spark connection, by default `spark_default`, and the secrets of the cluster in
-    the environment of the workers.
+    the environment of the workers, or its connection of `kafka_conn_ids`.
 
     **Running it again.** Clear a failed task: all tasks are idempotent. A slot has one snapshot, the same
     snapshot gives the same plans, and a repeated publish writes the same sequence number. A manual run is a
@@ -193,12 +194,13 @@ def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: _DagPolicy, o
     from airflow.providers.standard.operators.empty import EmptyOperator
     from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 
-    config, prefix = policy.path, options.dag_prefix
+    config, prefix, conn_ids = policy.path, options.dag_prefix, options.kafka_conn_ids
     of_spark: dict[str, Any] = {
         "config": config,
         "cluster": cluster,
         "timeout": timeout,
         "options": options.spark,
+        "kafka_conn_ids": conn_ids,
         "refuses_backfill": True,
     }
     observe = spark_step("observe", **of_spark, outlets=[cluster_asset(prefix, cluster, Product.SNAPSHOTS)])
@@ -209,7 +211,7 @@ def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: _DagPolicy, o
         after_success=tasks.plans_asset_updater(config, cluster, prefix),
     )
     hints = product_alias(dag.dag_id, Product.HINTS)
-    published = tasks.publish.override(outlets=[hints])(str(config), cluster, prefix)
+    published = tasks.publish.override(outlets=[hints])(str(config), cluster, prefix, conn_ids)
     with_lineage(published, "publish", str(config), cluster)
     # report counts what publish has published, and runs after a failure too. The state of a run is that
     # of its last tasks: completed fails with publish, so a failed run stays failed if report succeeds.
@@ -242,7 +244,7 @@ def _plan_approval(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
 
     **Inputs.** Triggered by `lag_rebalance__<cluster>`, with `cluster` and `plan_id`. The policy file of
     `make_dags`, by default the one that `EVENLAG_CONFIG` names, and the secrets of the cluster in the
-    environment of the workers.
+    environment of the workers, or its connection of `kafka_conn_ids`.
 
     **Running it again.** Clear a failed task: a recorded answer is final, and a repeated publish writes the
     same sequence number. A plan has one request only: a manual run for a plan that has one is skipped. A
@@ -297,7 +299,7 @@ def _plan_approval(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
         prepared = tasks.prepare(config, options.approvers)
         hints = product_alias(made.dag_id, Product.HINTS)
         published = tasks.publish_plan.override(outlets=[hints])(
-            config, _prepared("slot"), options.dag_prefix
+            config, _prepared("slot"), options.dag_prefix, options.kafka_conn_ids
         )
         for each, step in ((prepared, "ask"), (approve, "answer"), (published, "publish")):
             with_lineage(each, step, config, is_of_run=True)
@@ -481,6 +483,7 @@ def make_dags(
     config: str | os.PathLike[str] | None = None,
     *,
     spark_conn_id: str = SPARK_CONNECTION,
+    kafka_conn_ids: Mapping[str, str] | None = None,
     dag_prefix: str = "",
     pool: str | None = None,
     background_pool: str | None = None,
@@ -505,6 +508,9 @@ def make_dags(
         versions, each run uses the policy of its version.
     spark_conn_id
         Airflow connection to Spark, of type Spark Connect or Spark.
+    kafka_conn_ids
+        Airflow connections to Kafka by cluster of the policy, of type Apache Kafka. Tasks that connect to
+        the cluster read it, and use its brokers and credentials instead of the policy's.
     dag_prefix
         Prefix of the DAG ids and of the names of the assets.
     pool
@@ -547,6 +553,9 @@ def make_dags(
     if background_pool is None and pool is not None:
         background_pool = f"{pool}_background"
     policy = _read_dag_policy(None if config is None else Path(config))
+    for cluster in (kafka_conn_ids or {}).keys() - policy.settings.clusters:
+        hint = nearest_or_all(cluster, policy.settings.clusters)
+        raise DagPolicyError(f"make_dags: kafka_conn_ids: the policy has no cluster {cluster!r}{hint}")
     task_args = dict(default_args or {})
     if queue is not None:
         task_args["queue"] = queue
@@ -556,6 +565,7 @@ def make_dags(
         dag_prefix=dag_prefix,
         spark=SparkOptions(spark_conn_id, pool, max_active_tis_per_dag),
         background=SparkOptions(spark_conn_id, background_pool, max_active_tis_per_dag),
+        kafka_conn_ids=dict(kafka_conn_ids or {}),
         task_args=task_args,
         approvers=None if approvers is None else _checked_approvers(approvers),
         tags=_texts(tags),

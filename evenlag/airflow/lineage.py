@@ -121,8 +121,11 @@ def with_lineage(
     def lineage(task_instance: Any) -> Any:
         from airflow.providers.openlineage.extractors import OperatorLineage
 
+        from evenlag.airflow.kafka_connection import SERVERS_READ, replaced_environment
+
         name = task_instance.get_template_context()["params"]["cluster"] if is_of_run else cluster
-        inputs, outputs = step_datasets(step, config, name)
+        with replaced_environment(SERVERS_READ.get(name, {})):
+            inputs, outputs = step_datasets(step, config, name)
         return OperatorLineage(
             inputs=list(map(_openlineage, inputs)), outputs=list(map(_openlineage, outputs))
         )

@@ -4,10 +4,8 @@ A connection of type Spark Connect: the task starts the job as a child process, 
 server and needs no JVM. A connection of type Spark: ``spark-submit`` to its master.
 """
 
-import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -20,6 +18,7 @@ from airflow.sdk.log import mask_secret
 
 from evenlag.airflow.compat import AirflowException, AirflowFailException
 from evenlag.airflow.job_process import TaskJob, spark_python
+from evenlag.airflow.kafka_connection import connection_variables, replaced_environment
 from evenlag.airflow.lineage import with_lineage
 from evenlag.errors import JarError
 from evenlag.lake.location import LakePaths
@@ -81,6 +80,7 @@ class SparkJobOperator(SparkSubmitOperator):
     names the missing setting. It does not retry a job whose exit code means that a retry cannot help.
 
     config: Path of the policy file.
+    cluster, kafka_conn_ids: The cluster of the job, and the Airflow connections to clusters.
     refuses_backfill: Whether the task fails in a run of a backfill. Before Airflow 3.2, a DAG cannot refuse
         one itself.
     after_success: Called with the task's context after the job has succeeded; None for nothing.
@@ -94,6 +94,8 @@ class SparkJobOperator(SparkSubmitOperator):
         *,
         config: str,
         conn_id: str,
+        cluster: str | None = None,
+        kafka_conn_ids: Mapping[str, str] | None = None,
         refuses_backfill: bool = False,
         after_success: Callable[[Context], None] | None = None,
         **kwargs: Any,
@@ -101,6 +103,8 @@ class SparkJobOperator(SparkSubmitOperator):
         super().__init__(conn_id=conn_id, **kwargs)
         self.config = config
         self.spark_conn_id = conn_id
+        self.cluster = cluster
+        self.kafka_conn_ids = kafka_conn_ids or {}
         self.refuses_backfill = refuses_backfill
         self.after_success = after_success
 
@@ -112,7 +116,7 @@ class SparkJobOperator(SparkSubmitOperator):
             raise AirflowFailException(
                 "this DAG has no backfill: it would write the current state of Kafka into past slots"
             )
-        connection = self._read_connection()
+        connection, kafka = self._read_connection(), self.kafka_conn_ids.get(self.cluster or "")
         if connection.conn_type == CONNECT_TYPE:
             try:
                 server_of(connection)
@@ -125,14 +129,22 @@ class SparkJobOperator(SparkSubmitOperator):
             )
         elif not connection.host:
             raise self._wrong_connection("it names no master: set its host", self._submit_example())
+        elif kafka is not None and connection.extra_dejson.get("deploy-mode") == "cluster":
+            # The environment does not reach that driver, and Spark's configuration is no place for secrets.
+            raise self._wrong_connection(
+                f"a driver in deploy mode cluster does not get {kafka!r}, the connection to the cluster "
+                f"{self.cluster!r}",
+                self._submit_example(),
+            )
 
     def execute(self, context: Context) -> None:
         """Run the job and wait for it."""
         connection = self._read_connection()
+        variables = connection_variables(self.kafka_conn_ids, self.cluster)
         if connection.conn_type == CONNECT_TYPE:
-            self._run_by_connect(connection)
+            self._run_by_connect(connection, variables)
         else:
-            self._submit_job(context)
+            self._submit_job(context, variables)
         if self.after_success is not None:
             self.after_success(context)
 
@@ -143,7 +155,7 @@ class SparkJobOperator(SparkSubmitOperator):
         elif self._is_submitting:
             super().on_kill()
 
-    def _run_by_connect(self, connection: Connection) -> None:
+    def _run_by_connect(self, connection: Connection, variables: Mapping[str, str]) -> None:
         server = server_of(connection)
         for secret in server.secrets:
             remember_secret(secret)
@@ -152,7 +164,7 @@ class SparkJobOperator(SparkSubmitOperator):
         arguments = printable(" ".join(self.application_args or ()))
         self.log.info("%s %s, at %s", printable(module), arguments, printable(server.name))
         self._job_process = TaskJob(
-            module, self.application_args or (), {REMOTE_VARIABLE: server.url}, self.log
+            module, self.application_args or (), {REMOTE_VARIABLE: server.url, **variables}, self.log
         )
         try:
             exit_code = self._job_process.run()
@@ -165,7 +177,7 @@ class SparkJobOperator(SparkSubmitOperator):
             how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
             raise _job_failure(exit_code, self._job_process.failure or f"the job ended with {how}")
 
-    def _submit_job(self, context: Context) -> None:
+    def _submit_job(self, context: Context, variables: Mapping[str, str]) -> None:
         # The JVM, and the driver in it, take the storage of the lake from the environment.
         try:
             verify_jars(self.jars.split(",") if self.jars else ())
@@ -173,9 +185,11 @@ class SparkJobOperator(SparkSubmitOperator):
             raise AirflowFailException(printable(str(error))) from error
         policy = load_policy(self.config).policy
         self._is_submitting = True
+        # A server of the worker's environment is hidden from the job: the connection decides.
+        environment = replaced_environment({REMOTE_VARIABLE: "", **variables})
         try:
             # The JVM inherits the umask of the lake's files.
-            with _without_remote(), LakePaths(policy.lake).private_files():
+            with environment, LakePaths(policy.lake).private_files():
                 super().execute(context)
         except AirflowException as error:
             found = _SUBMIT_EXIT_CODE.search(str(error))
@@ -222,17 +236,6 @@ def _job_failure(exit_code: int, message: str) -> AirflowException:
         f"{message}. It is not tried again, because a retry cannot help: exit code {exit_code} (2: usage "
         "or policy error, 4: not found)"
     )
-
-
-@contextmanager
-def _without_remote() -> Iterator[None]:
-    """Hide the server of the worker's environment from a submitted job: the connection decides."""
-    remote = os.environ.pop(REMOTE_VARIABLE, None)
-    try:
-        yield
-    finally:
-        if remote is not None:
-            os.environ[REMOTE_VARIABLE] = remote
 
 
 def slot_of(run: Any) -> datetime:
@@ -338,6 +341,7 @@ def _submit(
     *,
     config: Path,
     cluster: str | None,
+    kafka_conn_ids: Mapping[str, str] | None = None,
     **kwargs: Any,
 ) -> SparkJobOperator:
     if options.pool is not None:
@@ -346,6 +350,8 @@ def _submit(
     made = SparkJobOperator(
         conn_id=options.conn_id,
         config=str(config),
+        cluster=cluster,
+        kafka_conn_ids=kafka_conn_ids,
         application=str(_jobs_folder() / f"{job}.py"),
         name="-".join(["evenlag", step.replace("_", "-"), *([cluster] if cluster else [])]),
         jars=",".join(delta_jars()) or None,

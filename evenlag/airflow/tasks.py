@@ -21,6 +21,7 @@ from airflow.sdk.bases.notifier import BaseNotifier
 from airflow.sdk.log import mask_secret
 
 from evenlag.airflow.compat import AirflowFailException, AirflowSkipException, send_gauge
+from evenlag.airflow.kafka_connection import kafka_connection
 from evenlag.airflow.spark_task import slot_of
 from evenlag.errors import FencedPublisherError, JobError
 from evenlag.lake.tables import PLANS
@@ -111,12 +112,12 @@ def update_asset(
 
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
-def publish(config: str, cluster: str, dag_prefix: str = "") -> dict[str, Any]:
+def publish(config: str, cluster: str, dag_prefix: str, kafka_conn_ids: Mapping[str, str]) -> dict[str, Any]:
     """Write the approved plans of this run's snapshot to the hint topic; needs no JVM."""
     from evenlag.publishing.publish import publish_hints
 
     context = get_current_context()
-    with _in_cycle(context, cluster, "publish") as (run_id, slot):
+    with _in_cycle(context, cluster, "publish") as (run_id, slot), kafka_connection(kafka_conn_ids, cluster):
         report = publish_hints(load_policy(config), cluster, slot, run_id)
     update_asset(context, dag_prefix, cluster, Product.HINTS, count=len(report.published), slot=slot)
     return report.summary()
@@ -223,14 +224,19 @@ def prepare(config: str, approvers: Sequence[str] | None) -> dict[str, Any]:
 
 
 @task(task_id="publish", execution_timeout=PUBLISH_TIMEOUT)
-def publish_plan(config: str, slot: str, dag_prefix: str) -> dict[str, Any]:
+def publish_plan(
+    config: str, slot: str, dag_prefix: str, kafka_conn_ids: Mapping[str, str]
+) -> dict[str, Any]:
     """Write this plan to the hint topic, with the same checks as in a cycle; needs no JVM."""
     from evenlag.publishing.publish import publish_hints
     from evenlag.publishing.writing.blind_writes import try_again_when_fenced
 
     context, moment = get_current_context(), datetime.fromisoformat(slot)
     run_id, (cluster, plan_id) = context["run_id"], plan_of(context)
-    with fail_or_try_again(run_id=run_id, cluster=cluster, step="publish", plan_id=plan_id, slot=slot):
+    with (
+        fail_or_try_again(run_id=run_id, cluster=cluster, step="publish", plan_id=plan_id, slot=slot),
+        kafka_connection(kafka_conn_ids, cluster),
+    ):
         loaded = load_policy(config)
         report = try_again_when_fenced(lambda: publish_hints(loaded, cluster, moment, run_id, only={plan_id}))
     update_asset(context, dag_prefix, cluster, Product.HINTS, count=len(report.published), slot=moment)

@@ -23,6 +23,7 @@ from evenlag.kafka.broker_requests import RequestLimits, in_one_line
 from evenlag.kafka.connection_failures import Failure, connection_failure, tls_context
 from evenlag.logging_setup import named_logger
 from evenlag.policy.cluster_settings import ClusterSettings
+from evenlag.policy.kafka_settings import LIBRDKAFKA_NAMES
 from evenlag.policy.secrets import SecretRef
 
 _UNKNOWN: Final = "User:NAME-OF-EVENLAG"
@@ -205,17 +206,6 @@ CLIENT_ID: Final = "evenlag"
 _BOOTSTRAP_TIMEOUT_MS: Final = 15_000
 # Bootstrap servers that are tried once more to explain an error.
 _MAX_EXPLAINED: Final = 3
-_LIBRDKAFKA_NAMES: Final = {
-    "security_protocol": "security.protocol",
-    "sasl_mechanism": "sasl.mechanism",
-    "sasl_plain_username": "sasl.username",
-    "sasl_plain_password": "sasl.password",
-    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
-    "ssl_cafile": "ssl.ca.location",
-    "ssl_certfile": "ssl.certificate.location",
-    "ssl_keyfile": "ssl.key.location",
-    "ssl_password": "ssl.key.password",
-}
 _HOW_TO_CONNECT: Final = ("security_", "sasl_", "ssl_", "proxy_", "socks5_")
 
 
@@ -270,15 +260,13 @@ def to_librdkafka(client: Mapping[str, Any]) -> dict[str, Any]:
         name
         for name in client
         # The others (timeouts, sizes) tune kafka-python and are not needed to connect.
-        if name.startswith(_HOW_TO_CONNECT) and name not in {*_LIBRDKAFKA_NAMES, "ssl_check_hostname"}
+        if name.startswith(_HOW_TO_CONNECT) and name not in {*LIBRDKAFKA_NAMES, "ssl_check_hostname"}
     )
     if unknown:
         raise JobError(f"confluent-kafka has nothing like these settings: {', '.join(unknown)}")
     servers = client["bootstrap_servers"]
     settings = {"bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers)}
-    settings |= {
-        _LIBRDKAFKA_NAMES[name]: value for name, value in client.items() if name in _LIBRDKAFKA_NAMES
-    }
+    settings |= {LIBRDKAFKA_NAMES[name]: value for name, value in client.items() if name in LIBRDKAFKA_NAMES}
     if client.get("ssl_check_hostname") is False:
         settings["ssl.endpoint.identification.algorithm"] = "none"
     return settings

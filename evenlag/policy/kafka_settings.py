@@ -42,6 +42,18 @@ _COUNTS: Final = frozenset(
 )  # fmt: skip
 # Those that may be literals. Each is known to kafka-python's consumer, producer and admin client.
 LITERAL_KAFKA_SETTINGS: Final = frozenset({*CHOICES, *_TEXTS, *_TIMES, *_COUNTS, "ssl_check_hostname"})
+# librdkafka's names of those that are needed to connect, with the same values.
+LIBRDKAFKA_NAMES: Final = {
+    "security_protocol": "security.protocol",
+    "sasl_mechanism": "sasl.mechanism",
+    "sasl_plain_username": "sasl.username",
+    "sasl_plain_password": "sasl.password",
+    "sasl_kerberos_service_name": "sasl.kerberos.service.name",
+    "ssl_cafile": "ssl.ca.location",
+    "ssl_certfile": "ssl.certificate.location",
+    "ssl_keyfile": "ssl.key.location",
+    "ssl_password": "ssl.key.password",
+}
 # What kafka-python's clients accept, and cannot use: the reason.
 UNUSABLE_KAFKA_SETTINGS: Final = {
     "api_version": "is found out from the brokers",
@@ -106,7 +118,7 @@ def check_kafka_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
                 f"EVENLAG_CLUSTER__NAME__KAFKA__{name.upper()}"
             )
         else:
-            _check_value(name, value)
+            check_kafka_value(name, value)
     _check_protocol(settings)
     return settings
 
@@ -124,7 +136,8 @@ def _check_name(name: str) -> None:
         raise ValueError(f"{name[:_SHOWN]!r} is no setting of a connection{hint}")
 
 
-def _check_value(name: str, value: Any) -> None:
+def check_kafka_value(name: str, value: Any) -> None:
+    """Check the value of a setting that may be a literal."""
     # A misplaced secret may be the value: only what is compared with a list of known values is shown.
     if name in CHOICES:
         _check_choice(name, value)

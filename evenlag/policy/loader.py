@@ -326,7 +326,7 @@ def apply_overrides(content: dict[str, Any], overrides: list[Override]) -> None:
 def describe_overrides(overrides: list[Override]) -> str:
     """Format overrides as YAML comments, which the lake stores with the text; without ``EVENLAG_LAKE``."""
     lines = [
-        f"# {override.variable} gives {'.'.join(override.path)}: {_on_one_line(override.value)}"
+        f"# {override.variable} gives {'.'.join(override.path)}: {on_one_line(override.value)}"
         for override in overrides
         if override.variable != LAKE_VARIABLE
     ]
@@ -344,9 +344,24 @@ def read_described(text: str) -> dict[str, str]:
     return {found["variable"]: found["value"] for found in _DESCRIBED.finditer(text)}
 
 
-def _on_one_line(value: Any) -> str:
-    # Without the document end marker that YAML prints after a scalar.
+def on_one_line(value: Any) -> str:
+    """Write a value as one line of YAML, without the end marker that YAML prints after a scalar."""
     return dump_yaml(value, in_one_line=True).removesuffix("...\n").strip()
+
+
+def cluster_variable(cluster: str, *keys: str) -> str:
+    """Return the variable that overrides a key of a cluster, or a setting below it.
+
+    Examples
+    --------
+    >>> cluster_variable("eu.orders", "kafka", "ssl_cafile")
+    'EVENLAG_CLUSTER__EU_ORDERS__KAFKA__SSL_CAFILE'
+    """
+    return CLUSTER_VARIABLE_PREFIX + "__".join(map(_variable_part, (cluster, *keys)))
+
+
+def _variable_part(name: str) -> str:
+    return re.sub(r"[.-]", "_", name).upper()
 
 
 def _cluster_override(content: Mapping[str, Any], variable: str, value: str) -> Override:
@@ -371,7 +386,7 @@ def _cluster_override(content: Mapping[str, Any], variable: str, value: str) -> 
 def _cluster_named(content: Mapping[str, Any], variable: str, name: str) -> str:
     clusters = content.get("clusters")
     names = clusters if isinstance(clusters, dict) else ()
-    known = {cluster: re.sub(r"[.-]", "_", str(cluster)).upper() for cluster in names}
+    known = {cluster: _variable_part(str(cluster)) for cluster in names}
     meant = [cluster for cluster, known_name in known.items() if known_name == name]
     if len(meant) == 1:
         return str(meant[0])

@@ -163,6 +163,10 @@ def test_an_asset_is_updated_only_by_something_new(count: int, fires: bool) -> N
         ('make_dags(HERE / "a.yaml", max_active_tis_per_dag=0)', "give 1 or more"),
         ('make_dags(HERE / "a.yaml", approvers=["ada", ""])', "make_dags: approvers: '' is no approver"),
         ('make_dags(HERE / "a.yaml", approvers=[])', "make_dags: approvers is empty"),
+        (
+            'make_dags(HERE / "a.yaml", kafka_conn_ids={"Main.1": "kafka"})',
+            "kafka_conn_ids: the policy has no cluster 'Main.1'; did you mean 'Main.1-x_y'?",
+        ),
         ('make_dags(HERE / "a.yaml", only=["audit"])', "only='audit' is no DAG; there are: lag_rebalance,"),
         ('make_dags(HERE / "a.yaml"); make_dags(HERE / "b.yaml")', "is made twice in this file"),
     ],
