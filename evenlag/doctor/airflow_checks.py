@@ -26,8 +26,8 @@ _HEARTBEAT_DEFAULT_S: Final = 300.0
 _REST_TIMEOUT_S: Final = 5.0
 _PAGE: Final = "/evenlag/overview"
 _PAGE_REMEDY: Final = (
-    "in the API server's environment, set EVENLAG_CONFIG, or with DAG prefixes EVENLAG_REPORT_LAKES; the "
-    "server has to read the lake, too; its log has the reason"
+    "in the API server's environment, set EVENLAG_CONFIG, or with DAG prefixes EVENLAG_REPORT_LAKES (the "
+    "page then opens after the first cycle); the server has to read the lake, too; its log has the reason"
 )
 _NEEDED_PARTS: Final = ("metadatabase", "scheduler", "dag_processor")
 # Before this version, a task that waits for a person is deferred: the triggerer takes the answer.

@@ -233,6 +233,8 @@ def _error_message(error: yaml.YAMLError, text: str, name: str) -> str:
         problem = f"the tag {_shown(tag)} is not known here: write plain values"
     elif "expected a single document" in (getattr(error, "context", None) or ""):
         problem = "a second document begins here: keep one"
+    elif "alias" in f"{problem} {getattr(error, 'context', '')}":
+        problem += ": * begins an alias, put a pattern in quotes"
     place = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark else name
     return f"{place}: is not YAML: {' '.join(problem.split())}"
 

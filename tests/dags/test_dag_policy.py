@@ -83,23 +83,32 @@ for name in sorted(os.listdir(folder)):
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "is_named", "expected"),
     [
-        (None, "cannot be read"),
-        ("lake: [", "is not YAML"),
-        ("lake: x\nclusters:\n  a: {bootstrap_servers: b:9092, scheduel: null}\n", "did you mean 'schedule'"),
+        (None, True, "cannot be read"),
+        (None, False, "cannot be read"),
+        ("lake: [", True, "is not YAML"),
+        (
+            "lake: x\nclusters:\n  a: {bootstrap_servers: b:9092, scheduel: null}\n",
+            True,
+            "did you mean 'schedule'",
+        ),
     ],
-    ids=["missing", "not-yaml", "misspelt"],
+    ids=["missing", "no-variable", "not-yaml", "misspelt"],
 )
 def test_a_policy_that_cannot_be_used_is_an_import_error_that_says_what_to_do(
-    content: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: str | None, *, is_named: bool, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.dag_processing.dagbag import DagBag
 
     path = tmp_path / "evenlag.yaml"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    monkeypatch.setenv("EVENLAG_CONFIG", str(path))
+    if is_named:
+        monkeypatch.setenv("EVENLAG_CONFIG", str(path))
+    else:
+        monkeypatch.delenv("EVENLAG_CONFIG", raising=False)
+        monkeypatch.chdir(tmp_path)
 
     bag = DagBag(dag_folder=str(REPOSITORY / "dags"))
 

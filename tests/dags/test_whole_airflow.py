@@ -64,7 +64,7 @@ def num_reports(airflow: Airflow, run: DagRun) -> int:
 
 
 def details_path(run: DagRun) -> str:
-    return f"dags/plan_approval/dagRuns/{run.run_id}/taskInstances/approve_plan/-1/hitlDetails"
+    return f"{run.path}/taskInstances/approve_plan/-1/hitlDetails"
 
 
 def log_in(airflow: Airflow, user: str) -> DagRunClient:
@@ -247,7 +247,7 @@ def test_doctor_asks_a_whole_airflow_with_a_token_and_is_told_to_bring_one(
     assert (without["health"], without["imports"], without["dags"]) == ("ok", "failed", "failed")
 
 
-@pytest.mark.soak
+@pytest.mark.extended
 def test_the_form_of_airflow_s_page_sends_the_channel_in_a_field_that_it_does_not_show(
     airflow: Airflow, live_group: LiveGroup, browser: Browser
 ) -> None:

@@ -197,8 +197,8 @@ def test_a_mistake_is_told_in_one_line_on_standard_error_with_an_exit_code_that_
     answer = evenlag(*(argument.format(lake=lake) for argument in arguments))
     assert answer.exit_code == exit_code
     assert message in answer.stderr
-    assert "Traceback" not in answer.output
-    assert answer.stdout == ""
+    assert answer.stderr.startswith("error: ")
+    assert (answer.stdout, answer.stderr.count("\n")) == ("", 1)
 
 
 @pytest.mark.usefixtures("spark")

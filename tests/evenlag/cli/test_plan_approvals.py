@@ -123,6 +123,7 @@ def test_a_plan_that_does_not_wait_is_told_why(evenlag: Evenlag, live: LiveGroup
     ):
         answer = evenlag("plans", "approve", prefix, "--config", live.config, "--reason", "yes")
         assert (answer.exit_code, message in answer.stderr) == (exit_code, True), answer.output
+        assert answer.stderr.count("\n") == 1
     live.set_mode("shadow")
     answer = evenlag("plans", "approve", waiting, "--config", live.config, "--reason", "yes")
     assert answer.exit_code == 2

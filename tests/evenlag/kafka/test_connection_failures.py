@@ -215,6 +215,11 @@ def test_the_doctor_tells_that_the_policy_is_not_valid_whatever_it_is_asked_for(
             "the variables EVENLAG_KAFKA_*: security_protocol: 'TLS' is none of *; did you mean 'SSL'?",
         ),
         ({"SECURITY_PROTOCOL": "sasl_ssl"}, 2, "'sasl_ssl' is none of *; did you mean 'SASL_SSL'?"),
+        (
+            {"SECURITY_PROTOCOL": "SASL_PLAINTEXT"},
+            3,
+            "without TLS (security_protocol is SASL_PLAINTEXT)*to SASL_SSL*",
+        ),
     ],
 )
 def test_a_command_prints_one_line_and_nothing_of_kafka_python(

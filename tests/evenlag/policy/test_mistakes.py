@@ -132,7 +132,20 @@ def problems(text: str, **environ: str) -> list[str]:
             HEAD.replace("/data", '"a\\0b"'),
             "line 1: lake: 'a\\x00b' is no path or URI: it has a character that none can have",
         ),
-        ("lake: *nobody", "line 1, column 7: is not YAML: found undefined alias 'nobody'"),
+        (
+            "lake: *nobody",
+            (
+                "line 1, column 7: is not YAML: found undefined alias 'nobody': * begins an alias, put a "
+                "pattern in quotes"
+            ),
+        ),
+        (
+            HEAD + "groups: [{match: *, mode: auto}]\n",
+            (
+                "line 5, column 19: is not YAML: expected alphabetic or numeric character, but found ',': * "
+                "begins an alias, put a pattern in quotes"
+            ),
+        ),
         (
             "lake: !!python/object/apply:os.system [ls]",
             (

@@ -56,6 +56,22 @@ class Page:
         text = "\n".join(line for _, line, is_code in self.lines if is_code)
         return tuple(text.replace("\\\n", " ").splitlines())
 
+    def code_blocks(self, heading: str) -> list[str]:
+        """Texts of the code blocks below a heading, up to the next one."""
+        blocks: list[list[str]] = []
+        is_below, last = False, 0
+        for number, line, is_code in self.lines:
+            title = None if is_code else _HEADING.match(line)
+            if title is not None:
+                is_below = title[1] == heading
+            elif is_code and is_below:
+                # The lines of one block follow each other; between two blocks there are fences.
+                if number != last + 1:
+                    blocks.append([])
+                blocks[-1].append(line)
+                last = number
+        return ["".join(f"{line}\n" for line in block) for block in blocks]
+
     @cached_property
     def anchors(self) -> frozenset[str]:
         """What a link may name after ``#``, as GitHub makes it of the headings."""
