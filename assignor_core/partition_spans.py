@@ -6,7 +6,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, overload
 
 from assignor_core.errors import HintFormatError
@@ -33,12 +33,13 @@ class PartitionSpans(Sequence[int]):
     (5, [0, 1, 2, 3, 7], ((0, 3), (7, 7)), '0-3,7')
     """
 
-    __slots__ = ("_ends", "_firsts", "_lasts")
+    __slots__ = ("_ends", "_firsts", "_lasts", "_size")
 
     def __init__(self, firsts: array[int], lasts: array[int]) -> None:
         self._firsts, self._lasts = firsts, lasts
-        sizes = (last - first + 1 for first, last in zip(firsts, lasts, strict=True))
-        self._ends = array("q", accumulate(sizes))
+        self._size = sum(lasts) - sum(firsts) + len(firsts)
+        # How many numbers there are up to the end of each range, once a number is asked for by its place.
+        self._ends: array[int] | None = None
 
     @classmethod
     def of(cls, numbers: Iterable[int]) -> PartitionSpans:
@@ -47,18 +48,17 @@ class PartitionSpans(Sequence[int]):
             return numbers
         if isinstance(numbers, range) and numbers.step == 1 and numbers and _is_plausible(numbers):
             return cls(array("q", numbers[:1]), array("q", numbers[-1:]))
-        firsts, lasts = array("q"), array("q")
-        for number in sorted(map(int, numbers)):
+        ascending = sorted(map(int, numbers))
+        for number in (*ascending[:1], *ascending[-1:]):
             if not 0 <= number <= MAX_NUMBER:
                 raise HintFormatError(f"{number} is no partition number")
-            if lasts and number == lasts[-1]:
-                raise HintFormatError(f"partition {number} is repeated")
-            if lasts and number == lasts[-1] + 1:
-                lasts[-1] = number
-            else:
-                firsts.append(number)
-                lasts.append(number)
-        return cls(firsts, lasts)
+        known = set(ascending)
+        if len(known) < len(ascending):
+            twice = next(number for number, after in pairwise(ascending) if number == after)
+            raise HintFormatError(f"partition {twice} is repeated")
+        firsts = [number for number in ascending if number - 1 not in known]
+        lasts = [number for number in ascending if number + 1 not in known]
+        return cls(array("q", firsts), array("q", lasts))
 
     @classmethod
     def parse(cls, text: object) -> PartitionSpans:
@@ -97,7 +97,7 @@ class PartitionSpans(Sequence[int]):
         return np.stack(columns, axis=1)
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return self._size
 
     def __iter__(self) -> Iterator[int]:
         for first, last in self.iter_spans():
@@ -113,6 +113,8 @@ class PartitionSpans(Sequence[int]):
         if isinstance(index, slice):
             return tuple(self[at] for at in range(*index.indices(len(self))))
         at = range(len(self))[index]
+        if self._ends is None:
+            self._ends = array("q", accumulate(last - first + 1 for first, last in self.iter_spans()))
         span = bisect_right(self._ends, at)
         return self._lasts[span] - (self._ends[span] - 1 - at)
 

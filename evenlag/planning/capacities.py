@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -59,9 +58,7 @@ def speeds_of(
 
 def _configured(settings: GroupSettings, instance_ids: Sequence[str | None]) -> tuple[Floats, Bools]:
     """Capacities by the policy, else 1, and which are configured."""
-    capacity = np.array(
-        [math.nan if each is None else settings.configured_capacity(each) for each in instance_ids]
-    )
+    capacity = np.array(settings.configured_capacities(instance_ids))
     is_configured = np.isfinite(capacity)
     return np.where(is_configured, capacity, 1.0), is_configured
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -407,10 +408,10 @@ def _hinted(rows: GroupRows, target: NDArray[np.int32]) -> dict[str, dict[str, l
     placed = np.flatnonzero(target >= 0)
     placed = placed[np.argsort(target[placed], kind="stable")]
     member, topic = target[placed], group.row_topic[placed]
-    cuts = np.flatnonzero((np.diff(member) != 0) | (np.diff(topic) != 0)) + 1
-    keys = member_keys(group)
+    first = np.flatnonzero((np.diff(member, prepend=-1) != 0) | (np.diff(topic, prepend=-1) != 0))
+    keys, numbers = member_keys(group), group.row_partition[placed].tolist()
     hinted: dict[str, dict[str, list[int]]] = {}
-    for part in np.split(np.arange(len(placed)), cuts) if len(placed) else ():
-        topics = hinted.setdefault(keys[member[part[0]]], {})
-        topics[rows.topic_ids[topic[part[0]]]] = group.row_partition[placed[part]].tolist()
+    for start, end in pairwise([*first.tolist(), len(numbers)]):
+        topics = hinted.setdefault(keys[member[start]], {})
+        topics[rows.topic_ids[topic[start]]] = numbers[start:end]
     return hinted

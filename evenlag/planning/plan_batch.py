@@ -198,12 +198,11 @@ def _measured_capacities(settings: GroupSettings, plan: GroupPlan) -> list[dict[
     """The members' capacities by key; None where they are as configured."""
     from evenlag.planning.group_planner import member_keys
 
-    group, capacity = plan.rows.group, plan.capacity.tolist()
-    if capacity == [settings.capacity_of(instance) for instance in group.instance_ids]:
+    group, configured = plan.rows.group, settings.configured_capacities(plan.rows.group.instance_ids)
+    if np.array_equal(plan.capacity, np.nan_to_num(configured, nan=1.0)):
         return None
-    return [
-        {"member_key": key, "capacity": each} for key, each in zip(member_keys(group), capacity, strict=True)
-    ]
+    capacity = zip(member_keys(group), plan.capacity.tolist(), strict=True)
+    return [{"member_key": key, "capacity": each} for key, each in capacity]
 
 
 def _known_metrics(measured: Metrics, num_unknown: int, num_partitions: int) -> dict[str, Any]:

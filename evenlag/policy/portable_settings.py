@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Self
@@ -62,16 +62,20 @@ class GroupMethods(CommonMethods):
 
     def capacity_of(self, instance_id: str | None) -> float:
         """Return a member's capacity relative to others: 1 without an instance id or a matching rule."""
-        found = self.configured_capacity(instance_id)
+        [found] = self.configured_capacities([instance_id])
         return 1.0 if math.isnan(found) else found
 
-    def configured_capacity(self, instance_id: str | None) -> float:
-        """Return the capacity that a rule gives a member; NaN without one."""
+    def configured_capacities(self, instance_ids: Iterable[str | None]) -> list[float]:
+        """Return the capacity that a rule gives each member; NaN without one."""
         rules = self.values()["capacities"]
-        if instance_id is None or rules == MEASURED:
-            return math.nan
-        found = (rule.capacity for rule in rules if matches_pattern(rule.match, str(instance_id)))
-        return float(next(found, math.nan))
+
+        def of_member(instance_id: str | None) -> float:
+            if instance_id is None or rules == MEASURED:
+                return math.nan
+            found = (rule.capacity for rule in rules if matches_pattern(rule.match, str(instance_id)))
+            return float(next(found, math.nan))
+
+        return list(map(of_member, instance_ids))
 
     @property
     def uses_measured_speeds(self) -> bool:

@@ -243,7 +243,7 @@ def simulate_group(
     reason = replay_blocker(history)
     if reason is not None:
         return [fixed | name | {"reason": reason} for name in names]
-    relative = np.array([rule.configured_capacity(instance) for instance in history.instance_ids])
+    relative = np.array(rule.configured_capacities(history.instance_ids))
     estimates = estimate(history, relative, known)
     scenarios: list[Scenario] = [ObservedScenario(history, pauses, estimates.has_stops)]
     scenarios += [
