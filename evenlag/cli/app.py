@@ -6,6 +6,7 @@ Only Typer and Rich are imported here, so that the command starts fast: each com
 from typing import Annotated, Any
 
 import typer
+from typer._click.exceptions import NoArgsIsHelpError, UsageError
 
 from evenlag.cli import (
     advise,
@@ -49,7 +50,9 @@ class _Root(Group):
                 raise
             print_error(f"this needs {error.name}, which is not installed: pip install 'evenlag[{extra}]'")
             raise typer.Exit(1) from error
-        except typer.BadParameter as error:
+        except NoArgsIsHelpError:
+            raise
+        except UsageError as error:
             where = error.ctx.command_path if error.ctx else "evenlag"
             message = " ".join(error.format_message().split()).removeprefix("Invalid value for ")
             print_error(f"{message.rstrip('.')}; see {where} --help")

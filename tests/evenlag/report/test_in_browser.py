@@ -123,8 +123,9 @@ def test_a_screen_reader_finds_its_way(browser: Browser, page_file: Path) -> Non
     roles = [role for role, _ in found]
     assert roles.count("main") == 1
     assert [name for role, name in found if role == "navigation"] == ["On this page"]
-    assert [name for role, name in found if role == "region"][:2] == [
+    assert [name for role, name in found if role == "region"][:3] == [
         "Lag of each member",
+        "Partitions",
         "Partition ownership",
     ]
     pictures = [name for role, name in found if role in {"image", "img"}]
