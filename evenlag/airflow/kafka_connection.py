@@ -5,7 +5,6 @@ settings of the cluster: in the environment of the task's job or, during a step,
 policy refers to a secret by the name of its variable, as it does to any other.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -21,7 +20,7 @@ from evenlag.policy.kafka_settings import (
     check_kafka_value,
     check_server,
 )
-from evenlag.policy.loader import cluster_variable, on_one_line
+from evenlag.policy.loader import cluster_variable, on_one_line, replaced_environment
 from evenlag.redaction import remember_secret
 from evenlag.safe_text import printable
 
@@ -110,17 +109,3 @@ def override_of(cluster: str, key: str, value: Any) -> tuple[str, str]:
         value = int(value)
     check_kafka_value(setting, value)
     return variable, on_one_line(value)
-
-
-@contextmanager
-def replaced_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of this process until the end of the ``with`` block."""
-    before = {name: os.environ.get(name) for name in variables}
-    try:
-        os.environ.update(variables)
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import ParseResult, urlparse
 
 from evenlag.lake.tables import TABLES, Table
-from evenlag.policy.loader import read_policy
+from evenlag.policy.loader import read_policy, replaced_environment
 
 # Kafka stores the committed offsets in this topic.
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -121,7 +121,7 @@ def with_lineage(
     def lineage(task_instance: Any) -> Any:
         from airflow.providers.openlineage.extractors import OperatorLineage
 
-        from evenlag.airflow.kafka_connection import SERVERS_READ, replaced_environment
+        from evenlag.airflow.kafka_connection import SERVERS_READ
 
         name = task_instance.get_template_context()["params"]["cluster"] if is_of_run else cluster
         with replaced_environment(SERVERS_READ.get(name, {})):

@@ -18,12 +18,12 @@ from airflow.sdk.log import mask_secret
 
 from evenlag.airflow.compat import AirflowException, AirflowFailException
 from evenlag.airflow.job_process import TaskJob, spark_python
-from evenlag.airflow.kafka_connection import connection_variables, replaced_environment
+from evenlag.airflow.kafka_connection import connection_variables
 from evenlag.airflow.lineage import with_lineage
 from evenlag.errors import JarError
 from evenlag.lake.location import LakePaths
 from evenlag.policy.cron import last_due
-from evenlag.policy.loader import load_policy
+from evenlag.policy.loader import load_policy, replaced_environment
 from evenlag.redaction import remember_secret
 from evenlag.safe_text import printable
 from evenlag.spark_connect import (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,22 +84,11 @@ class Target:
                 yield file
 
 
-@contextmanager
-def _override_lake(lake: str | None) -> Iterator[None]:
+def _override_lake(lake: str | None) -> AbstractContextManager[None]:
     """Give another lake to policies that are read in a ``with`` block, also by processes started there."""
-    from evenlag.policy.loader import LAKE_VARIABLE
+    from evenlag.policy.loader import LAKE_VARIABLE, replaced_environment
 
-    before = os.environ.get(LAKE_VARIABLE)
-    if lake is None or lake == before:
-        yield
-        return
-    os.environ[LAKE_VARIABLE] = lake
-    try:
-        yield
-    finally:
-        del os.environ[LAKE_VARIABLE]
-        if before is not None:
-            os.environ[LAKE_VARIABLE] = before
+    return replaced_environment({} if lake is None else {LAKE_VARIABLE: lake})
 
 
 def find_target(

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -347,6 +348,20 @@ def read_described(text: str) -> dict[str, str]:
 def on_one_line(value: Any) -> str:
     """Write a value as one line of YAML, without the end marker that YAML prints after a scalar."""
     return dump_yaml(value, in_one_line=True).removesuffix("...\n").strip()
+
+
+@contextmanager
+def replaced_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process until the end of the ``with`` block."""
+    before = {name: os.environ.get(name) for name in variables}
+    try:
+        os.environ.update(variables)
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 def cluster_variable(cluster: str, *keys: str) -> str:

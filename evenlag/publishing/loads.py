@@ -42,6 +42,7 @@ from evenlag.planning.capacities import capacities_of
 from evenlag.planning.eligibility import GroupSummary, hint_blocker, planning_blocker, summarize_groups
 from evenlag.planning.group_batch import GroupBatch, build_batch, numbers
 from evenlag.planning.group_planner import GroupRows, build_group, member_keys, together_ids
+from evenlag.planning.measured_rows import SPEED_COLUMNS
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.publishing.hint_topic import TopicState, read_hint_topic
 from evenlag.publishing.scaled_loads import Measured, scale_measured
@@ -78,7 +79,7 @@ def measure_loads(
         return {}
     lag = rows.rows_of_groups(LAG, PLANNED_LAG, wanted)
     members = rows.rows_of_groups(MEMBERS, PLANNED_MEMBERS, wanted)
-    speeds = rows.rows_of_groups(SPEEDS, ("group_id", "members", "partitions"), wanted)
+    speeds = rows.rows_of_groups(SPEEDS, SPEED_COLUMNS, wanted)
     return build_loads(with_costs(lag, speeds), with_speeds(members, speeds), settings, snapshot)
 
 
