@@ -137,14 +137,15 @@ def generations(folder: Path, begin_ns: int, trace: Trace) -> int:
 def consumer_hours(folder: Path, begin_ns: int, trace: Trace) -> float:
     """Return the hours of running pods in the measured time."""
     first_s, end_s = (begin_ns / 1e9 + second for second in (trace.warm_up_s, trace.duration_s))
-    running: dict[tuple[str, int], float] = {}
+    running: dict[tuple[Any, Any], float] = {}
     total_s = 0.0
     for event in [*events(folder), {"event": "end"}]:
         # A process that still closes may have a successor of its name.
-        kind, pod = event["event"], (event.get("name", ""), event.get("pid", 0))
+        kind = event["event"]
+        pod = event.get("victim", event.get("name")), event.get("victim_pid", event.get("pid"))
         if kind == "started":
             running[pod] = event["at_s"]
-        for ended in {"closed": [pod], "end": list(running)}.get(kind, []):
+        for ended in {"closed": [pod], "killed": [pod], "end": list(running)}.get(kind, []):
             until_s = min(event.get("at_s", end_s), end_s)
             total_s += max(0.0, until_s - max(running.pop(ended, until_s), first_s))
     return total_s / 3600
