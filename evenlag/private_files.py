@@ -1,4 +1,4 @@
-"""Who may read and write files: those of a local lake, jars that nobody else may change, a user's own.
+"""Who may read and write files: those of a local lake, and jars that nobody else may change.
 
 Nobody but its owner has access to a local lake, or a group where the lake's folder says so. With the
 set-group-id bit (mode 2770, or 2750 for a group that only reads), several users share the lake through the
@@ -61,18 +61,6 @@ def applied_umask(mask: int) -> Iterator[None]:
 def user_cache() -> Path:
     """Return the folder for what evenlag caches for this user; it need not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenlag"
-
-
-def private_folder() -> Path | None:
-    """Return a folder that only this user can read and write, made if missing; None if it cannot be had."""
-    try:
-        folder = user_cache() / "private"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.lstat()
-    except (OSError, RuntimeError):  # RuntimeError: a user without a home
-        return None
-    is_private = status.st_uid == os.geteuid() and not status.st_mode & OWNER_ONLY
-    return folder if is_private and stat.S_ISDIR(status.st_mode) else None
 
 
 def is_safe_from_others(file: Path) -> bool:

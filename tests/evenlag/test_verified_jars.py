@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag import private_files, verified_jars
+from evenlag import verified_jars
 from evenlag.doctor.model import Verdict
 from evenlag.doctor.spark_checks import spark_checks
 from evenlag.errors import JarError
@@ -21,16 +18,7 @@ from sandbox.jars import broker_classpath, cache_dir, spark_jars
 from sandbox.java_tools import JarsError
 from tests.evenlag.doctor.verdicts import worst
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 DELTA = "io.delta_delta-storage-4.4.0.jar"
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home" / "evenlag" / "private"
 
 
 @pytest.fixture
@@ -55,24 +43,6 @@ def change(jar: Path) -> None:
     os.utime(jar, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Record which files are read from now on."""
-    read: list[str] = []
-    digest = hashlib.file_digest
-
-    def record(handle: Any, name: str) -> Any:
-        read.append(Path(handle.name).name)
-        return digest(handle, name)
-
-    monkeypatch.setattr(hashlib, "file_digest", record)
-    return read
-
-
-def later(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    now = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: now() + seconds * 10**9)
-
-
 def test_the_lists_name_each_jar_by_one_content_only() -> None:
     recorded: dict[str, set[str]] = {}
     for one in (Path(verified_jars.__file__).parents[1] / "sandbox").glob("*.sha256"):
@@ -89,79 +59,6 @@ def test_a_changed_jar_is_named_with_the_remedy(jars: Path) -> None:
         verify_jars(delta_jars())
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
-
-
-def test_what_has_not_changed_is_hashed_once_and_a_change_is_always_noticed(
-    jars: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = hashed(monkeypatch)
-    # Written just now: a mapped page of it could still change without a trace.
-    for _ in range(2):
-        verify_jars([jars / DELTA])
-    assert read == [DELTA] * 2
-    later(monkeypatch, 121)
-    for _ in range(3):
-        verify_jars([jars / DELTA])
-    assert read == [DELTA] * 3
-    change(jars / DELTA)
-    with pytest.raises(JarError):
-        verify_jars([jars / DELTA])
-    # Other content of the same size under the same name.
-    other = jars / "other"
-    other.write_bytes(bytes((jars / DELTA).stat().st_size))
-    other.replace(jars / DELTA)
-    with pytest.raises(JarError):
-        verify_jars([jars / DELTA])
-    assert read == [DELTA] * 5
-
-
-def group_writable(home: Path) -> None:
-    home.chmod(0o770)
-
-
-def of_another_user(home: Path) -> None:
-    os.chown(home, 12_345, -1)
-
-
-def a_link(home: Path) -> None:
-    home.rename(home.with_name("elsewhere"))
-    home.symlink_to(home.with_name("elsewhere"))
-
-
-def damaged(home: Path) -> None:
-    (home / "jar_hashes.json").write_text("{")
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        group_writable,
-        pytest.param(
-            of_another_user, marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-        ),
-        a_link,
-        damaged,
-    ],
-)
-def test_hashes_that_others_may_have_written_are_not_believed(
-    jars: Path, home: Path, spoil: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    later(monkeypatch, 121)
-    verify_jars([jars / DELTA])
-    assert home.stat().st_mode & 0o777 == 0o700
-    assert (home / "jar_hashes.json").exists()
-    spoil(home)
-    read = hashed(monkeypatch)
-    verify_jars([jars / DELTA])
-    assert read == [DELTA]
-
-
-def test_without_a_place_of_its_own_each_start_hashes(jars: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_files, "user_cache", lambda: Path("/proc/no-such-folder"))
-    verify_jars(delta_jars())
-    change(jars / DELTA)
-    with pytest.raises(JarError):
-        verify_jars(delta_jars())
 
 
 @pytest.mark.parametrize("name", ["evenlag-log-store-0.1.0-abc.jar", "somebody-s-own-1.0.jar"])
