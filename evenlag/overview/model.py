@@ -31,44 +31,6 @@ class Sign(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LastPlan:
-    """The newest plan of a group, its last event, and the lag of the most loaded member before and by it.
-
-    num_unknown: Partitions whose lag was not known: if there are any, both lags are lower bounds.
-    """
-
-    plan_id: str
-    slot: datetime
-    status: str | None
-    reason: str | None
-    moves: int
-    before_records: int | None
-    after_records: int | None
-    num_unknown: int = 0
-    failed_gates: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LastHint:
-    """The newest settled hint of a group that no newer hint replaced.
-
-    settled_at: Slot of the snapshot that settled it; num_unknown is the partitions of unknown lag there.
-    before_records, actual_records: Lag of the most loaded member when it was planned, and in that snapshot.
-    is_evaluated, paid_off: Whether the plan reached its horizon, and paid off there; None: open.
-    """
-
-    plan_id: str
-    settled_at: datetime
-    outcome: str
-    reason: str | None
-    before_records: int | None
-    actual_records: int | None
-    num_unknown: int = 0
-    is_evaluated: bool = False
-    paid_off: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class GroupRow:
     """A group in the last snapshot of its cluster, with what `evenlag.queries.lag.group_rows` has of it.
 
@@ -79,6 +41,9 @@ class GroupRow:
     num_stalled: Partitions with lag and without a commit.
     trend: Lag in the last snapshots, oldest first; None where it is not completely known.
     mode: The effective mode; None: not recorded.
+    plan: The newest plan, as `evenlag.queries.plan_rows.plan_row` has it, with its ``failed_gates``.
+    hint: Row of ``outcomes`` of the newest settled hint that no newer hint replaced, with ``paid_off`` from
+        the plan's horizon on.
     approval_until: Until when a plan waits for approval; None: none waits.
     hot, hot_message: Partition that dominates the lag, and what to do.
     advice: What `evenlag.queries.advice.read_advice` has of it.
@@ -110,8 +75,8 @@ class GroupRow:
     policy_mode: str | None = None
     decision: str | None = None
     decision_reason: str | None = None
-    plan: LastPlan | None = None
-    hint: LastHint | None = None
+    plan: Mapping[str, Any] | None = None
+    hint: Mapping[str, Any] | None = None
     approval_until: datetime | None = None
     hot: str | None = None
     hot_message: str | None = None
@@ -141,10 +106,10 @@ class GroupRow:
         plan, hint = self.plan, self.hint
         marked = {
             Sign.WAITING: self.approval_until is not None,
-            Sign.NOT_FOLLOWED: hint is not None and hint.outcome in {Outcome.IGNORED, Outcome.EXPIRED},
+            Sign.NOT_FOLLOWED: hint is not None and hint["outcome"] in {Outcome.IGNORED, Outcome.EXPIRED},
             Sign.GATES: self.policy_mode in _PUBLISHING
             and plan is not None
-            and bool(set(plan.failed_gates) - ROUTINE_GATES),
+            and bool(set(plan["failed_gates"]) - ROUTINE_GATES),
             Sign.FAILED: self.decision == DecisionKind.FAILED,
             Sign.HOT: self.hot is not None,
             Sign.TARGET: self.advice is not None and self.advice["missed_since"] is not None,

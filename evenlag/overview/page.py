@@ -24,7 +24,7 @@ from evenlag.formatting import (
     percent,
 )
 from evenlag.html.markup import Html, badge, numbers, page, text, when
-from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan, Overview, Sign
+from evenlag.overview.model import ClusterState, GroupRow, Overview, Sign
 from evenlag.queries.advice import needed_text, target_text
 from evenlag.safe_text import printable_lines
 
@@ -80,7 +80,7 @@ SORTS: Final[Mapping[str, Callable[[GroupRow], Any]]] = {
     "skew": lambda row: row.lag_skew,
     "drain": lambda row: None if row.drain_time_ms is None else min(row.drain_time_ms, _NEVER_MS),
     "mode": lambda row: _MODES.index(Mode(row.mode)) if row.mode in _MODES else None,
-    "plan": lambda row: row.plan.slot.timestamp() if row.plan else None,
+    "plan": lambda row: row.plan["slot"].timestamp() if row.plan else None,
     "signs": lambda row: len(row.signs) + 100 * bool(row.asking_signs),
 }
 DEFAULT_SORT: Final = "lag"
@@ -383,34 +383,37 @@ def _plan(row: GroupRow) -> Html:
     """Newest plan; and the newest settled hint, if it is another plan's."""
     parts: list[str] = []
     plan, hint = row.plan, row.hint
-    is_same = plan is not None and hint is not None and plan.plan_id == hint.plan_id
+    is_same = plan is not None and hint is not None and plan["plan_id"] == hint["plan_id"]
     if plan is not None:
-        actual = at_least(hint.actual_records, hint.num_unknown) if is_same and hint is not None else None
-        parts.append(_plan_line(plan, actual))
+        parts.append(_plan_line(plan, _actual(hint) if is_same and hint is not None else None))
         evaluated = evaluation_text(hint) if is_same and hint is not None else None
         if evaluated is not None:
             parts.append(f'<span class="sub">{text(evaluated)}</span>')
     if hint is not None and not is_same:
-        word = badge(hint.outcome, _STATUS_KIND.get(hint.outcome, "plain"))
-        effect = f"{number(hint.before_records)} → {at_least(hint.actual_records, hint.num_unknown)}"
-        parts.append(f'<span class="sub">hint {word} {_short(hint.settled_at)}: {effect}</span>')
+        word = badge(hint["outcome"], _STATUS_KIND.get(hint["outcome"], "plain"))
+        effect = f"{number(hint['max_member_lag_before_records'])} → {_actual(hint)}"
+        parts.append(f'<span class="sub">hint {word} {_short(hint["slot"])}: {effect}</span>')
     if not parts and row.decision_reason:
         parts.append(_clip(row.decision_reason))
     return Html("".join(parts) or NOTHING)
 
 
-def _plan_line(plan: LastPlan, actual: str | None) -> Html:
-    status = plan.status or "no event"
+def _actual(hint: Mapping[str, Any]) -> str:
+    return at_least(hint["max_member_lag_actual_records"], hint["num_unknown_partitions"])
+
+
+def _plan_line(plan: Mapping[str, Any], actual: str | None) -> Html:
+    status = plan["status"] or "no event"
     kind = _STATUS_KIND.get(status, "plain")
-    before = at_least(plan.before_records, plan.num_unknown)
-    after = actual or at_least(plan.after_records, plan.num_unknown)
+    before = at_least(plan["max_member_lag_before_records"], plan["num_unknown_lags"])
+    after = actual or at_least(plan["max_member_lag_predicted_records"], plan["num_unknown_lags"])
     expected = "" if actual else " planned"
-    change = f"{before} → {after}{expected}, {count_of(plan.moves, 'move')}"
-    gates = text(", ".join(plan.failed_gates)) if status == PlanEvent.REJECTED else ""
+    change = f"{before} → {after}{expected}, {count_of(plan['moves'], 'move')}"
+    gates = text(", ".join(plan["failed_gates"])) if status == PlanEvent.REJECTED else ""
     failed_gates = f"<span class=sub>failed: {gates}</span>" if gates else ""
-    why = f' title="{text(plan.reason)}"' if plan.reason else ""
+    why = f' title="{text(plan["reason"])}"' if plan["reason"] else ""
     return Html(
-        f"<span{why}>{badge(status, kind)} {_short(plan.slot)}</span>{failed_gates}"
+        f"<span{why}>{badge(status, kind)} {_short(plan['slot'])}</span>{failed_gates}"
         f"<span class=sub>{text(change)}</span>"
     )
 
@@ -456,17 +459,17 @@ def _detail(sign: Sign, row: GroupRow) -> Html:
             detail = f"{count}{': ' * bool(row.unknown_facts)}" if num_unknown else ""
             return Html(f" {text(detail)}{_clip(row.unknown_facts)}")
         case Sign.NOT_FOLLOWED if row.hint is not None:
-            return Html(f" {_clip(row.hint.reason)}")
+            return Html(f" {_clip(row.hint['reason'])}")
         case Sign.FAILED:
             return Html(f" {_clip(row.decision_reason)}")
     return Html(f" {text(detail)}" if detail else "")
 
 
-def evaluation_text(hint: LastHint) -> str | None:
+def evaluation_text(hint: Mapping[str, Any]) -> str | None:
     """Return whether a followed plan was worth it, as its evaluation decided; None: it was not followed."""
-    if hint.outcome != Outcome.APPLIED:
+    if hint["outcome"] != Outcome.APPLIED:
         return None
-    if not hint.is_evaluated:
+    if "paid_off" not in hint:
         return "whether it was worth it is known at its horizon"
     decided = {True: "worth it", False: "not worth it", None: "whether it was worth it is open"}
-    return decided[hint.paid_off]
+    return decided[hint["paid_off"]]

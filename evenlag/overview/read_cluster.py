@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -29,7 +29,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
 )
 from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, HotPartition, hot_in
-from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan
+from evenlag.overview.model import ClusterState, GroupRow
 from evenlag.publishing.approvals import open_requests
 from evenlag.queries.advice import read_advice
 from evenlag.queries.lag import (
@@ -40,7 +40,7 @@ from evenlag.queries.lag import (
     read_speeds,
     unknown_facts,
 )
-from evenlag.queries.plan_rows import last_events, newest_decisions
+from evenlag.queries.plan_rows import last_events, newest_decisions, plan_row
 
 # Snapshots of a trend, and rows of lag that a request reads at most for those that are not known yet.
 NUM_POINTS: Final = 12
@@ -58,6 +58,8 @@ _ROW_FIELDS: Final = (
 )  # fmt: skip
 # Lag by group; None where some of it is not known.
 _Sums = dict[str, int | None]
+# What :func:`read_plan_states` returns.
+PlanStates = Mapping[str, Mapping[str, Any]]
 LOOK_BACK: Final = timedelta(days=7)
 # Rows to read at least of plans and of outcomes, newest first; more for clusters with more groups.
 _MIN_ROWS: Final = 2_000
@@ -135,7 +137,7 @@ def read_cluster(
         read_at=newest["end_read_at"],
         completeness=newest["completeness"],
         is_stale=stale_from is not None and now > stale_from,
-        open_approvals=sum(plan.approval_until is not None for plan in plans.values()),
+        open_approvals=sum(plan["approval_until"] is not None for plan in plans.values()),
         valid_until=now if len(trends) < len(past) else _next_change(stale_from, plans, now),
     )
     decided = _decisions(reader, cluster, newest)
@@ -155,11 +157,9 @@ def lag_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**{key: row[key] for key in _ROW_FIELDS}, "unknown_facts": unknown_facts(row)}
 
 
-def _next_change(
-    stale_from: datetime | None, plans: Mapping[str, PlanState], now: datetime
-) -> datetime | None:
+def _next_change(stale_from: datetime | None, plans: PlanStates, now: datetime) -> datetime | None:
     """When time alone changes the overview: a snapshot is overdue, or an approval can no longer be given."""
-    moments = [stale_from, *(plan.approval_until for plan in plans.values())]
+    moments = [stale_from, *(plan["approval_until"] for plan in plans.values())]
     return min((moment for moment in moments if moment is not None and moment >= now), default=None)
 
 
@@ -219,7 +219,7 @@ def _rows(
     members: pa.Table,
     trends: Sequence[_Sums],
     decided: tuple[bool, Mapping[str, Mapping[str, Any]]],
-    plans: Mapping[str, PlanState],
+    plans: PlanStates,
 ) -> list[GroupRow]:
     is_decided, decisions = decided
     states = dict(zip(members["group_id"].to_pylist(), members["group_state"].to_pylist(), strict=True))
@@ -230,7 +230,6 @@ def _rows(
     for row in sorted(group_rows(lag, members), key=lambda row: str(row["group_id"])):
         group_id = row["group_id"]
         decision = decisions.get(group_id, {})
-        known = plans.get(group_id, PlanState())
         now = row["lag_records"] if row["lag_bound"] is None else None
         dominant = hot.get(group_id)
         rows.append(
@@ -246,9 +245,7 @@ def _rows(
                 policy_mode=decision.get("policy_mode"),
                 decision=decision.get("decision"),
                 decision_reason=decision.get("reason"),
-                plan=known.plan,
-                hint=known.hint,
-                approval_until=known.approval_until,
+                **plans.get(group_id, {}),
                 hot=None if dominant is None else f"{dominant.topic}-{dominant.partition}",
                 hot_message=None if dominant is None else dominant.message,
             )
@@ -270,31 +267,29 @@ def _hot(lag: pa.Table, members: pa.Table) -> dict[str, HotPartition]:
     return {each.group_id: each for each in hot_in(known, members)}
 
 
-@dataclass(frozen=True, slots=True)
-class PlanState:
-    """What is known of a group's plans; parts without data are None."""
-
-    plan: LastPlan | None = None
-    hint: LastHint | None = None
-    approval_until: datetime | None = None
-
-
 def read_plan_states(
     reader: LakeReader, cluster: str, snapshot: Mapping[str, Any], now: datetime
-) -> dict[str, PlanState]:
-    """Read the plans of the week before a snapshot by group, as far as the newest rows tell."""
+) -> PlanStates:
+    """Read the plans of the week before a snapshot by group, as far as the newest rows tell.
+
+    Returns fields of `GroupRow`: ``plan``, ``hint`` and ``approval_until``; None without data.
+    """
     wanted = matching(cluster=cluster, since=snapshot["day"] - LOOK_BACK)
     limit = max(_MIN_ROWS, _ROWS_PER_GROUP * (snapshot["num_groups"] or 0))
     plans = _last_plans(reader, wanted, limit)
     hints = _last_hints(reader, wanted, limit)
     asked = {group_id: row["answer_by"] for group_id, row in open_requests(reader, cluster, now).items()}
     return {
-        group_id: PlanState(plans.get(group_id), hints.get(group_id), asked.get(group_id))
+        group_id: {
+            "plan": plans.get(group_id),
+            "hint": hints.get(group_id),
+            "approval_until": asked.get(group_id),
+        }
         for group_id in {*plans, *hints, *asked}
     }
 
 
-def _last_plans(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[str, LastPlan]:
+def _last_plans(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[str, Any]:
     rows = reader.read_newest(PLANS, "slot", filters=wanted, columns=_PLAN_COLUMNS, limit=limit).to_pylist()
     newest = {row["group_id"]: row for row in reversed(rows)}
     if not newest:
@@ -311,27 +306,12 @@ def _last_plans(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[st
     for row in verdicts.to_pylist():
         failed[row["plan_id"]].add(row["gate"])
     return {
-        group_id: _plan(row, events.get(row["plan_id"], {}), failed[row["plan_id"]])
+        group_id: plan_row(row, events.get(row["plan_id"])) | {"failed_gates": sorted(failed[row["plan_id"]])}
         for group_id, row in newest.items()
     }
 
 
-def _plan(row: Mapping[str, Any], event: Mapping[str, Any], failed: set[str]) -> LastPlan:
-    before, after = (row[name] or {} for name in ("metrics_before", "metrics_after"))
-    return LastPlan(
-        plan_id=row["plan_id"],
-        slot=row["slot"],
-        status=event.get("event"),
-        reason=event.get("reason"),
-        moves=row["moves"],
-        before_records=before.get("max_member_lag_records"),
-        after_records=after.get("max_member_lag_records"),
-        num_unknown=row["num_unknown_lags"] or 0,
-        failed_gates=tuple(sorted(failed)),
-    )
-
-
-def _last_hints(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[str, LastHint]:
+def _last_hints(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[str, Any]:
     """Newest settled hint of each group, without those that a newer hint replaced."""
     rows = reader.read_newest(
         OUTCOMES, "slot", filters=wanted, columns=_OUTCOME_COLUMNS, limit=limit
@@ -351,22 +331,8 @@ def _last_hints(reader: LakeReader, wanted: list[Filter], limit: int) -> dict[st
             newest[row["group_id"]] = row
     followed = [row["plan_id"] for row in newest.values() if row["outcome"] == Outcome.APPLIED]
     of_plans = [*wanted, *matching(plan_id=followed)]
-    evaluated: dict[str, bool | None] = {}
+    evaluations: dict[str, dict[str, Any]] = {}
     if followed:
         found_rows = reader.read(PLAN_EVALUATIONS, columns=("plan_id", "paid_off"), filters=of_plans)
-        evaluated = {row["plan_id"]: row["paid_off"] for row in found_rows.to_pylist()}
-    return {group_id: _hint(row, evaluated) for group_id, row in newest.items()}
-
-
-def _hint(row: Mapping[str, Any], evaluated: Mapping[str, bool | None]) -> LastHint:
-    return LastHint(
-        plan_id=row["plan_id"],
-        settled_at=row["slot"],
-        outcome=row["outcome"],
-        reason=row["reason"],
-        before_records=row["max_member_lag_before_records"],
-        actual_records=row["max_member_lag_actual_records"],
-        num_unknown=row["num_unknown_partitions"] or 0,
-        is_evaluated=row["plan_id"] in evaluated,
-        paid_off=evaluated.get(row["plan_id"]),
-    )
+        evaluations = {row["plan_id"]: row for row in found_rows.to_pylist()}
+    return {group_id: row | evaluations.get(row["plan_id"], {}) for group_id, row in newest.items()}

@@ -104,7 +104,7 @@ def plan_rows(
     asked = reader.read(APPROVAL_REQUESTS, filters=wanted).sort_by([("state", "descending")]).to_pylist()
     requests = {row["plan_id"]: row for row in asked if until is None or row["at"] <= until}
     rows = [
-        _row(plan, *(known.get(plan["plan_id"]) for known in (last, outcomes, requests)))
+        plan_row(plan, *(known.get(plan["plan_id"]) for known in (last, outcomes, requests)))
         | {"decided_by": deciders.get(plan["plan_id"])}
         for plan in plans
     ]
@@ -164,12 +164,13 @@ def event_order(event: dict[str, Any]) -> int:
     return EVENT_RANK.get(event["event"], -1)
 
 
-def _row(
+def plan_row(
     plan: dict[str, Any],
     event: dict[str, Any] | None,
-    outcome: dict[str, Any] | None,
-    request: dict[str, Any] | None,
+    outcome: dict[str, Any] | None = None,
+    request: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
+    """Return a plan with what its last event, its outcome and its approval request say of it."""
     before, after = (plan[name] or {} for name in ("metrics_before", "metrics_after"))
     outcome = outcome or {}
     status, reason = (event["event"], event["reason"]) if event else (None, None)

@@ -112,12 +112,15 @@ def test_the_last_plan_has_its_last_event_and_its_failed_gates(lake: RecordedLak
                 continue
             events = rows.where("plan_events", plan_id=plan["plan_id"])
             verdicts = rows.where("gate_results", plan_id=plan["plan_id"], passed=False)
-            assert row.plan.plan_id == plan["plan_id"]
-            assert row.plan.moves == plan["moves"]
-            assert row.plan.status == max((each["event"] for each in events), key=rank.index)
-            assert row.plan.failed_gates == tuple(sorted({each["gate"] for each in verdicts}))
-            assert row.plan.before_records == plan["metrics_before"]["max_member_lag_records"]
-            assert row.plan.after_records == plan["metrics_after"]["max_member_lag_records"]
+            assert row.plan["plan_id"] == plan["plan_id"]
+            assert row.plan["moves"] == plan["moves"]
+            assert row.plan["status"] == max((each["event"] for each in events), key=rank.index)
+            assert row.plan["failed_gates"] == sorted({each["gate"] for each in verdicts})
+            before, after = (
+                plan[name]["max_member_lag_records"] for name in ("metrics_before", "metrics_after")
+            )
+            assert row.plan["max_member_lag_before_records"] == before
+            assert row.plan["max_member_lag_predicted_records"] == after
 
 
 def test_the_last_hint_is_the_newest_outcome_that_no_newer_hint_replaced(lake: RecordedLake) -> None:
@@ -129,8 +132,8 @@ def test_the_last_hint_is_the_newest_outcome_that_no_newer_hint_replaced(lake: R
                 if not (each["reason"] or "").startswith("a newer plan took its place")
             ]
             outcome = last_by_slot(settled, group_id)
-            assert (row.hint and row.hint.plan_id) == (outcome and outcome["plan_id"])
-            assert (row.hint and row.hint.outcome) == (outcome and outcome["outcome"])
+            assert (row.hint and row.hint["plan_id"]) == (outcome and outcome["plan_id"])
+            assert (row.hint and row.hint["outcome"]) == (outcome and outcome["outcome"])
 
 
 def test_open_approvals_and_hot_partitions_are_marked(lake: RecordedLake) -> None:

@@ -4,20 +4,54 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Final
+from typing import Any, Final
 
-from evenlag.overview.model import ClusterState, GroupRow, LastHint, LastPlan, Overview
+from evenlag.overview.model import ClusterState, GroupRow, Overview
 
 NOW: Final = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 HOSTILE: Final = "<script>alert('evenlag')</script>"
 HIDDEN: Final = "pay\u202elor"
 
 
+def plan_row(
+    plan_id: str, status: str, reason: str, moves: int, before: int, after: int, *failed_gates: str
+) -> dict[str, Any]:
+    """Return the newest plan of a group."""
+    return {
+        "plan_id": plan_id,
+        "slot": NOW,
+        "status": status,
+        "reason": reason,
+        "moves": moves,
+        "max_member_lag_before_records": before,
+        "max_member_lag_predicted_records": after,
+        "num_unknown_lags": 0,
+        "failed_gates": failed_gates,
+    }
+
+
+def hint_row(
+    plan_id: str, outcome: str, reason: str | None, before: int, actual: int | None, num_unknown: int = 0
+) -> dict[str, Any]:
+    """Return the newest settled hint of a group."""
+    return {
+        "plan_id": plan_id,
+        "slot": NOW,
+        "outcome": outcome,
+        "reason": reason,
+        "max_member_lag_before_records": before,
+        "max_member_lag_actual_records": actual,
+        "num_unknown_partitions": num_unknown,
+    }
+
+
+APPLIED: Final = plan_row("a1" * 32, "APPLIED", "all with their members", 3, 58_743, 15_433)
+
+
 def groups_of_each_kind() -> tuple[GroupRow, ...]:
     """Return groups that differ in their signs; `quiet` has none."""
-    plan = LastPlan("a1" * 32, NOW, "APPLIED", "all with their members", 3, 58_743, 15_433)
-    refused = LastPlan("b2" * 32, NOW, "REJECTED", "too many moves", 40, 900, 300, 0, ("max_moves",))
-    ignored = LastHint("c3" * 32, NOW, "IGNORED", "the members left", 5_000, None, 2)
+    refused = plan_row("b2" * 32, "REJECTED", "too many moves", 40, 900, 300, "max_moves")
+    ignored = hint_row("c3" * 32, "IGNORED", "the members left", 5_000, None, 2)
     return (
         GroupRow("orders", "quiet", "Stable", 2, 4, lag_records=0, trend=(0, 0), mode="auto"),
         GroupRow(
@@ -35,8 +69,8 @@ def groups_of_each_kind() -> tuple[GroupRow, ...]:
             trend=(52_000, None, 58_000, 61_000),
             mode="auto",
             policy_mode="auto",
-            plan=plan,
-            hint=LastHint("a1" * 32, NOW, "APPLIED", None, 58_743, 4_403),
+            plan=APPLIED,
+            hint=hint_row("a1" * 32, "APPLIED", None, 58_743, 4_403),
         ),
         GroupRow(
             "orders",
@@ -93,7 +127,6 @@ def overview_of(*groups: GroupRow) -> Overview:
 
 def many_groups(number: int) -> tuple[GroupRow, ...]:
     """Return ordinary groups with a plan each; the lag is 10 times the group's number."""
-    plan = LastPlan("a1" * 32, NOW, "APPLIED", "all with their members", 3, 58_743, 15_433)
     return tuple(
         GroupRow(
             "orders",
@@ -108,7 +141,7 @@ def many_groups(number: int) -> tuple[GroupRow, ...]:
             trend=tuple(range(place, place + 12)),
             mode="auto",
             policy_mode="auto",
-            plan=plan,
+            plan=APPLIED,
         )
         for place in range(number)
     )
