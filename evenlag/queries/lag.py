@@ -73,8 +73,9 @@ def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     num_members = {row["group_id"]: row["member_id_count_distinct"] for row in counts}
     measured = measure_lag(lag, everyone)
     rows = [
-        {"group_id": group_id, "num_members": num_members[group_id]}
-        | _group_row(measured.get(group_id, GroupLag()), described.get(group_id, {}))
+        group_row(
+            group_id, num_members[group_id], measured.get(group_id, GroupLag()), described.get(group_id, {})
+        )
         | {"statuses": dict(sorted(statuses[group_id].items()))}
         for group_id in measured.keys() | described.keys()
     ]
@@ -83,9 +84,12 @@ def group_rows(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
     )
 
 
-def _group_row(lag: GroupLag, described: Mapping[str, Any]) -> dict[str, Any]:
+def group_row(group_id: str, num_members: int, lag: GroupLag, described: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a group, without its statuses."""
     problems = {name: getattr(lag, name) or described.get(f"{name}_min") for name in _FACTS}
     return {
+        "group_id": group_id,
+        "num_members": num_members,
         "num_partitions": lag.num_partitions,
         "num_unknown_partitions": lag.num_unknown_partitions,
         "lag_records": lag.total_lag_records,

@@ -160,33 +160,13 @@ class DecisionSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLag:
-    """A group of the cluster in the newest snapshot, as `evenlag.queries.lag.group_rows` has it.
-
-    unknown: Number of partitions with unknown lag by lag status.
-    """
-
-    group_id: str
-    num_members: int
-    num_partitions: int
-    lag_records: int | None
-    max_member_lag_records: int | None
-    num_unknown_partitions: int = 0
-    unknown: Mapping[str, int] = field(default_factory=dict)
-    lag_bound: str | None = None
-    time_lag_ms: int | None = None
-    time_lag_at_least_ms: int | None = None
-    num_not_subscribed_partitions: int = 0
-    not_subscribed_lag_records: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """Report on a group and period; parts without data in the lake are None or empty.
 
     since, until: The period: slots of its first and last snapshot.
     finished_at: End of the last snapshot. If an end was requested, later data is left out.
-    now, groups: The group, and all groups by lag, in the newest snapshot of the period.
+    now, groups: The group, and all groups by lag, in the newest snapshot of the period: rows as
+        `evenlag.report.read_report.group_lags` has them.
     policies, reasons: Rows of `evenlag.queries.comparisons.sum_up`, and why some could not be simulated.
     model: The error of the simulation, as `evenlag.queries.comparisons.model_row` has it.
     plans: Rows of `evenlag.queries.plan_rows.plan_rows`, newest first, as of the end of the period.
@@ -202,8 +182,8 @@ class Report:
     until: datetime
     finished_at: datetime
     num_snapshots: int
-    now: GroupLag
-    groups: tuple[GroupLag, ...]
+    now: Mapping[str, Any]
+    groups: Sequence[Mapping[str, Any]]
     verdict: Verdict
     change: LagChange | None
     timeline: Timeline | None

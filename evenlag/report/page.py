@@ -120,27 +120,24 @@ def _left_out(report: Report) -> str:
 def _headline(report: Report) -> Html:
     counts = report.num_by_event
     now = report.now
-    unknown = ", ".join(f"{count:,} {status}" for status, count in sorted(now.unknown.items()))
-    but = f"; of {now.num_partitions:,} partitions not known: {unknown}" if now.num_unknown_partitions else ""
+    unknown = ", ".join(f"{count:,} {status}" for status, count in sorted(now["unknown"].items()))
+    num_members, num_partitions = now["num_members"], now["num_partitions"]
+    but = f"; of {num_partitions:,} partitions not known: {unknown}" if now["num_unknown_partitions"] else ""
+    behind = bounded_duration(now["time_lag_ms"], now["time_lag_at_least_ms"])
     facts = [
-        (bounded(now.lag_records, now.lag_bound), f"records behind in the last snapshot{but}"),
-        (bounded(now.max_member_lag_records, now.lag_bound), "of them at the most loaded member"),
+        (bounded(now["lag_records"], now["lag_bound"]), f"records behind in the last snapshot{but}"),
+        (bounded(now["max_member_lag_records"], now["lag_bound"]), "of them at the most loaded member"),
     ]
-    if now.time_lag_ms is not None or now.time_lag_at_least_ms is not None:
-        facts.append(
-            (
-                bounded_duration(now.time_lag_ms, now.time_lag_at_least_ms),
-                "age of the oldest unprocessed record in the last snapshot",
-            )
-        )
+    if behind != NOTHING:
+        facts.append((behind, "age of the oldest unprocessed record in the last snapshot"))
     if report.change is not None and report.change.has_drain_times:
         facts.append(_drain_fact(report.change))
-    facts.append((f"{now.num_members:,} / {now.num_partitions:,}", "members / partitions"))
+    facts.append((f"{num_members:,} / {num_partitions:,}", "members / partitions"))
     if needed := needed_text(report.advice):
         facts.append((needed, "members needed, by the forecast and the measured speeds"))
     if target := target_text(report.advice):
         facts.append((target, "the target of how long records may wait"))
-    num_left, lag_left = now.num_not_subscribed_partitions, now.not_subscribed_lag_records
+    num_left, lag_left = now["num_not_subscribed_partitions"], now["not_subscribed_lag_records"]
     if num_left and lag_left != 0:
         left = count_of(num_left, "partition")
         facts.append((number(lag_left), f"records in {left} without a subscriber, not counted"))
@@ -164,9 +161,9 @@ def _groups(report: Report, link_of: Callable[[str], str] | None) -> str:
     if link_of is None or len(report.groups) < 2:  # noqa: PLR2004  # there is no other group
         return ""
     items = "".join(
-        f'<li><a href="{text(link_of(group.group_id))}"'
-        f"{_current(group.group_id, report.group_id)}>{text(group.group_id)}</a> "
-        f'<span class="soft">{bounded(group.lag_records, group.lag_bound)} behind</span></li>'
+        f'<li><a href="{text(link_of(group["group_id"]))}"'
+        f"{_current(group['group_id'], report.group_id)}>{text(group['group_id'])}</a> "
+        f'<span class="soft">{bounded(group["lag_records"], group["lag_bound"])} behind</span></li>'
         for group in report.groups[:50]
     )
     return f'<nav aria-label="Groups"><ul>{items}</ul></nav>\n'

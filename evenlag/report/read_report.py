@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Any, Final
@@ -18,7 +18,7 @@ from evenlag.audit.rebalances import find_rebalances
 from evenlag.enums import OwnershipState, PlanEvent
 from evenlag.errors import NotFoundError
 from evenlag.formatting import moment, percent, speed_text
-from evenlag.lag.group_lag import LAG_COLUMNS, counted_rows
+from evenlag.lag.group_lag import LAG_COLUMNS, GroupLag, counted_rows
 from evenlag.lake.filters import Filter, matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.run_records import OPEN_PLANS
@@ -52,6 +52,7 @@ from evenlag.queries.lag import (
     DRAIN_COLUMNS,
     MEMBER_COLUMNS,
     drain_times,
+    group_row,
     group_rows,
     member_rows,
     owner_text,
@@ -63,7 +64,6 @@ from evenlag.report.model import (
     HINT_EVENTS,
     DecisionSummary,
     GateSummary,
-    GroupLag,
     Interval,
     LagChange,
     Mark,
@@ -215,11 +215,10 @@ def read_report(
     if group_id is None:
         if not groups:
             raise NotFoundError(f"the snapshot of {moment(last['slot'])} on {cluster} has no group")
-        group_id = groups[0].group_id
-    now = next(
-        (group for group in groups if group.group_id == group_id), GroupLag(group_id, 0, 0, None, None)
-    )
-    num_left_out = _num_left_out(snapshots.num_rows, now.num_partitions, max_rows)
+        group_id = groups[0]["group_id"]
+    gone = group_row(group_id, 0, GroupLag(), {}) | {"unknown": {}}
+    now = next((group for group in groups if group["group_id"] == group_id), gone)
+    num_left_out = _num_left_out(snapshots.num_rows, now["num_partitions"], max_rows)
     snapshots = snapshots.slice(num_left_out)
     ids = snapshots["snapshot_id"].to_pylist()
     scope = Scope(
@@ -251,7 +250,7 @@ def read_report(
         finished_at=scope.finished_at,
         num_snapshots=len(observed.at),
         now=now,
-        groups=tuple(groups),
+        groups=groups,
         verdict=build_verdict(
             change,
             plans,
@@ -314,12 +313,12 @@ def _snapshots(reader: LakeReader, cluster: str, hours: float, until: datetime |
     )
 
 
-def _lag_of_group(scope: Scope, groups: list[GroupLag]) -> pa.Table:
+def _lag_of_group(scope: Scope, groups: list[dict[str, Any]]) -> pa.Table:
     lag = scope.reader.read(LAG, columns=list(_LAG_COLUMNS), filters=scope.filters())
     lag = lag.filter(pc.is_in(lag["snapshot_id"], value_set=pa.array(scope.read_at, pa.string())))
     if lag.num_rows:
         return lag
-    names = ", ".join(group.group_id for group in groups[:5]) or "none"
+    names = ", ".join(group["group_id"] for group in groups[:5]) or "none"
     raise NotFoundError(
         f"no snapshot of {scope.cluster} from {moment(scope.since)} to {moment(scope.until)} has the group "
         f"{scope.group_id!r}; groups there: {names}. Use a longer period: --hours"
@@ -446,17 +445,17 @@ def _series(name: str, days: Sequence[Mapping[str, Any]]) -> Series:
     return Series(shown_policy(name), tuple(at), tuple(lag), tuple(most))
 
 
-def group_lags(lag: pa.Table, members: pa.Table) -> list[GroupLag]:
-    """Aggregate the lag of the groups of a snapshot by lag, those that have left all partitions last."""
+def group_lags(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
+    """Return the groups of a snapshot that have partitions, by lag, as `group_rows` does.
+
+    ``unknown`` is the number of partitions with unknown lag by lag status. Groups that have left all
+    partitions have no lag, and come last.
+    """
     unknown: dict[str, dict[str, int]] = defaultdict(dict)
     for row in _unknown_by_status(counted_rows(lag), "group_id"):
         unknown[row["group_id"]][row["status"]] = row["count_all"]
-    names = {field.name for field in fields(GroupLag)} - {"unknown"}
     return [
-        GroupLag(
-            **{name: row[name] for name in names} | ({} if row["num_partitions"] else {"lag_records": 0}),
-            unknown=unknown[row["group_id"]],
-        )
+        row | {"unknown": unknown[row["group_id"]]} | ({} if row["num_partitions"] else {"lag_records": 0})
         for row in group_rows(lag, members)
         if row["num_partitions"] or row["num_not_subscribed_partitions"]
     ]

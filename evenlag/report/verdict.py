@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from evenlag.enums import DecisionKind, Mode, PlanEvent
 from evenlag.formatting import count_of, number
-from evenlag.report.model import DecisionSummary, GroupLag, LagChange, Verdict, VerdictKind
+from evenlag.report.model import DecisionSummary, LagChange, Verdict, VerdictKind
 
 # What the period's plans came to, as an end of "2 were …".
 _ENDS: Final[dict[str | None, str]] = {
@@ -56,7 +56,7 @@ def build_verdict(
     events: Sequence[Mapping[str, Any]],
     evaluation: Mapping[str, Any] | None,
     *,
-    now: GroupLag,
+    now: Mapping[str, Any],
     decisions: Sequence[DecisionSummary],
 ) -> Verdict:
     """Build the verdict of a report on the plan that it shows, by its row of ``plan_evaluations``, if any."""
@@ -83,14 +83,14 @@ def build_verdict(
     return Verdict(kind, f"{what}{when}{reason}: {_prospect(change, is_over=is_over)}", "", others)
 
 
-def _without_plan(now: GroupLag, decisions: Sequence[DecisionSummary]) -> Verdict:
+def _without_plan(now: Mapping[str, Any], decisions: Sequence[DecisionSummary]) -> Verdict:
     last = max(decisions, key=lambda each: each.last_at, default=None)
     lag = ""
-    if now.max_member_lag_records is not None and now.lag_records is not None:
-        bound = "at least " if now.num_unknown_partitions else ""
+    if now["max_member_lag_records"] is not None and now["lag_records"] is not None:
+        bound = "at least " if now["num_unknown_partitions"] else ""
         lag = (
-            f" The most loaded member has {bound}{number(now.max_member_lag_records)} of the group's "
-            f"{number(now.lag_records)} records of lag."
+            f" The most loaded member has {bound}{number(now['max_member_lag_records'])} of the group's "
+            f"{number(now['lag_records'])} records of lag."
         )
     reason = f": {last.reason}" if last is not None and last.reason else ""
     if last is None:

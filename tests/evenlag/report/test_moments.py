@@ -114,7 +114,7 @@ def test_partly_known_lag_is_a_lower_bound(root: str) -> None:
     report = report_of(root, until=after(FOURTH, 13))
     assert report.observed.lag_records == (1000, 1300, 650, 350)
     assert report.observed.num_unknown == (0, 0, 0, 1)
-    assert (report.now.lag_records, report.now.num_unknown_partitions, report.now.unknown) == (
+    assert (report.now["lag_records"], report.now["num_unknown_partitions"], report.now["unknown"]) == (
         350,
         1,
         {"UNKNOWN": 1},
@@ -160,7 +160,7 @@ def test_a_day_that_goes_on_after_the_end_is_not_compared(root: str) -> None:
 
 def test_a_group_without_commits_has_its_status_for_its_lag(root: str) -> None:
     report = report_of(root, BARE)
-    assert (report.now.lag_records, report.now.unknown) == (None, {"NO_COMMIT": 4})
+    assert (report.now["lag_records"], report.now["unknown"]) == (None, {"NO_COMMIT": 4})
     page = report_page(report)
     assert "of 4 partitions not known: 4 NO_COMMIT" in page
     assert "It was not known in any snapshot" in page

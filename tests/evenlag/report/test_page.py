@@ -131,12 +131,12 @@ def test_a_topic_that_the_group_has_left_is_beside_the_totals(report: Report, pa
     """Chart, table, tile and the members' lag by one definition; the time behind does not count it either."""
     totals = [sum(lag(p, n) for p in range(8)) for n in range(NUM_READINGS)]
     assert list(report.observed.lag_records) == totals
-    assert (report.now.lag_records, report.now.num_partitions, report.now.time_lag_ms) == (
+    assert (report.now["lag_records"], report.now["num_partitions"], report.now["time_lag_ms"]) == (
         totals[-1],
         8,
         None,
     )
-    left = report.now.num_not_subscribed_partitions, report.now.not_subscribed_lag_records
+    left = report.now["num_not_subscribed_partitions"], report.now["not_subscribed_lag_records"]
     assert left == (NUM_LEFT, NUM_LEFT * LEFT_LAG)
     text = page_file.read_text(encoding="utf-8")
     assert (
@@ -349,7 +349,7 @@ def test_lag_that_is_not_known_is_no_zero(spark: SparkSession, tmp_path: Path) -
     with together(spark):
         write_seen(tmp_path, lag_of_last=None)
     report = read_report(LakeReader(str(tmp_path)), CLUSTER, GROUP)
-    assert (report.now.lag_records, report.now.max_member_lag_records) == (None, None)
+    assert (report.now["lag_records"], report.now["max_member_lag_records"]) == (None, None)
     assert report.verdict.happened == "No plan was made in the period, the group was only observed."
     assert report.observed.lag_records[-1] is None
     assert report.change is not None

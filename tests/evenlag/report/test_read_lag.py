@@ -31,9 +31,9 @@ def test_a_member_that_owns_nothing_counts_as_a_member_and_unknown_lag_as_a_lowe
     )
     members = arrow(MEMBERS, [{"group_id": "g", "member_id": name} for name in ("a", "b", "idle")])
     (found,) = group_lags(lag, members)
-    assert (found.num_members, found.num_partitions, found.num_unknown_partitions) == (3, 4, 1)
-    assert (found.lag_records, found.max_member_lag_records) == (10, 5)
-    assert found.unknown == {"UNKNOWN": 1}
+    assert (found["num_members"], found["num_partitions"], found["num_unknown_partitions"]) == (3, 4, 1)
+    assert (found["lag_records"], found["max_member_lag_records"]) == (10, 5)
+    assert found["unknown"] == {"UNKNOWN": 1}
 
 
 @pytest.mark.parametrize("cut_to_us", [1, 1_000], ids=["microseconds", "of an older version: milliseconds"])

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from evenlag.report.model import DecisionSummary, GroupLag, LagChange, MemberLag, Verdict
+from evenlag.report.model import DecisionSummary, LagChange, MemberLag, Verdict
 from evenlag.report.verdict import build_verdict
 
 AT = datetime(2026, 11, 23, 15, 47, tzinfo=UTC)
 LATER = AT + timedelta(minutes=5)
-NOW = GroupLag("g", 4, 12, 60_000, 4_403)
+NOW = {"lag_records": 60_000, "max_member_lag_records": 4_403, "num_unknown_partitions": 0}
 # 58,743 of 60,000 records are at the first member; after the plan 4,403 of 16,000.
 CHANGE = LagChange(
     members=(MemberLag("c-0", 58_743, 15_433, 4_403), MemberLag("c-1", 800, 15_000, 4_000)),
@@ -40,7 +40,7 @@ def verdict_of(
     events: tuple[str, ...] = ("PROPOSED", "APPROVED", "PUBLISHED"),
     others: tuple[str | None, ...] = (),
     decisions: tuple[DecisionSummary, ...] = (),
-    now: GroupLag = NOW,
+    now: dict[str, Any] = NOW,
 ) -> Verdict:
     status = None if change is None else change.status
     head = {"plan_id": "p", "slot": AT, "mode": "auto", "status": status, "reason": None} | (plan or {})
@@ -152,6 +152,6 @@ def test_without_a_plan_the_last_decision_says_why(
         f"{words} The most loaded member has 4,403 of the group's 60,000 records of lag."
     )
     assert verdict.kind == kind
-    bound = verdict_of(None, now=replace(NOW, num_unknown_partitions=3)).happened
+    bound = verdict_of(None, now=NOW | {"num_unknown_partitions": 3}).happened
     assert bound.startswith("No plan was made in the period, the group was only observed.")
     assert "has at least 4,403 of" in bound

@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.lag.group_lag import GroupLag
 from evenlag.policy.gates import Entry
 from evenlag.publishing.approval_page import build_page
 from evenlag.publishing.sealing.verified_plans import VerifiedPlan
 from evenlag.quality.data_docs import PlanResults, Result, Run, render_pages
+from evenlag.queries.lag import group_row
 from evenlag.report.model import (
     DecisionSummary,
     GateSummary,
-    GroupLag,
     Interval,
     LagChange,
     Mark,
@@ -59,8 +60,8 @@ def report_html(names: Sequence[str]) -> str:
         until=_LATER,
         finished_at=_LATER,
         num_snapshots=2,
-        now=GroupLag(group, 3, 8, 1_000, 900, 2, {next(turn): 2}),
-        groups=tuple(GroupLag(name, 3, 8, 1_000, 900) for name in names),
+        now=_group(group) | {"num_unknown_partitions": 2, "unknown": {next(turn): 2}},
+        groups=[_group(name) for name in names],
         verdict=Verdict(VerdictKind.WARN, next(turn), next(turn), next(turn)),
         change=LagChange(members, _AT, "a" * 64, next(turn), 3, _LATER),
         partitions=[
@@ -184,6 +185,11 @@ def approval_markdown(names: Sequence[str]) -> tuple[str, str]:
     plan = VerifiedPlan(head, pa.Table.from_pylist(rows), {}, (), (), None, ())
     built = build_page(plan, answer_by=_LATER)
     return built.subject, built.body
+
+
+def _group(name: str) -> dict[str, Any]:
+    lag = GroupLag(num_partitions=8, total_lag_records=1_000, max_member_lag_records=900)
+    return group_row(name, 3, lag, {}) | {"unknown": {}}
 
 
 def _turn(names: Sequence[str]) -> Iterator[str]:
