@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from typing import Any, Final
 
 from evenlag.enums import AlertState, Mode, OnFailure, PlanEvent
@@ -186,8 +185,11 @@ def _incomplete(snapshot: Mapping[str, Any], min_completeness: float) -> dict[st
 
 
 def _hot(reader: LakeReader, loaded: LoadedPolicy, snapshot: Mapping[str, Any]) -> dict[str, str | None]:
-    hot = find_hot_partitions(reader, snapshot, partial(_is_published, loaded, snapshot["cluster"]))
-    return {group_id: None if each is None else each.message for group_id, each in hot.items()}
+    return {
+        group_id: None if hot is None else hot.message
+        for group_id, hot in find_hot_partitions(reader, snapshot).items()
+        if _is_published(loaded, snapshot["cluster"], group_id)
+    }
 
 
 def _target_missed(reader: LakeReader, snapshot: Mapping[str, Any]) -> dict[str, str | None]:

@@ -28,7 +28,7 @@ from evenlag.lake.tables import (
     PLANS,
     SNAPSHOTS,
 )
-from evenlag.monitoring.hot_partitions import MIN_LAG_RECORDS, HotPartition, hot_in
+from evenlag.monitoring.hot_partitions import hot_partitions
 from evenlag.overview.model import ClusterState, GroupRow
 from evenlag.publishing.approvals import open_requests
 from evenlag.queries.advice import read_advice
@@ -225,7 +225,8 @@ def _rows(
     states = dict(zip(members["group_id"].to_pylist(), members["group_state"].to_pylist(), strict=True))
     failed = set(members.filter(pc.is_valid(members["error"]))["group_id"].to_pylist())
     counted = counted_rows(lag)
-    drains, stalled, hot = drain_times(counted, "group_id"), _stalled(counted), _hot(counted, members)
+    drains, stalled = drain_times(counted, "group_id"), _stalled(counted)
+    hot = hot_partitions(counted, members)
     rows = []
     for row in sorted(group_rows(lag, members), key=lambda row: str(row["group_id"])):
         group_id = row["group_id"]
@@ -256,15 +257,6 @@ def _rows(
 def _stalled(lag: pa.Table) -> dict[str, int]:
     rows = lag.filter(pc.fill_null(lag["stalled"], False)).group_by("group_id").aggregate([([], "count_all")])
     return dict(zip(rows["group_id"].to_pylist(), rows["count_all"].to_pylist(), strict=True))
-
-
-def _hot(lag: pa.Table, members: pa.Table) -> dict[str, HotPartition]:
-    # Few groups have a partition that may be hot; the others need no sums.
-    heavy = lag.filter(pc.greater_equal(lag["lag_records"], MIN_LAG_RECORDS))["group_id"].unique()
-    some = lag.filter(pc.is_in(lag["group_id"], heavy))
-    unknown = some.filter(is_inexact(some))["group_id"].unique()
-    known = some.filter(pc.invert(pc.is_in(some["group_id"], unknown)))
-    return {each.group_id: each for each in hot_in(known, members)}
 
 
 def read_plan_states(

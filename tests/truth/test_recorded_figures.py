@@ -56,7 +56,7 @@ def test_hot_partitions_are_those_that_alone_are_most_of_the_lag(lake: RecordedL
     checks = Checks()
     for cluster in lake.clusters:
         rows = LakeRows(lake.root, cluster)
-        found = find_hot_partitions(LakeReader(str(lake.root)), rows.newest, lambda _: True)
+        found = find_hot_partitions(LakeReader(str(lake.root)), rows.newest)
         shown = [asdict(each) for _, each in sorted(found.items()) if each is not None]
         checks.same(HOT, cluster, shown, expect_figures.hot_partitions(rows))
         is_open = sorted(name for name, each in found.items() if each is None)
