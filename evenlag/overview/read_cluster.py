@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
@@ -50,12 +50,6 @@ _NUM_TRIED: Final = 3
 _MAX_KNOWN: Final = 64
 _SHORTEST_DUE: Final = timedelta(minutes=3)
 _LAG_COLUMNS: Final = tuple(dict.fromkeys((*LAG_COLUMNS, *DRAIN_COLUMNS, "topic", "partition", "stalled")))
-# What the overview shows of `group_rows`, by the same names.
-_ROW_FIELDS: Final = (
-    "group_id", "num_members", "num_partitions", "num_unknown_partitions", "lag_records",
-    "max_member_lag_records", "lag_skew", "unevenness", "lag_bound", "time_lag_ms", "time_lag_at_least_ms",
-    "num_unknown_time_lags", "num_not_subscribed_partitions",
-)  # fmt: skip
 # Lag by group; None where some of it is not known.
 _Sums = dict[str, int | None]
 # What :func:`read_plan_states` returns.
@@ -154,7 +148,8 @@ def read_cluster(
 
 def lag_fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a `GroupRow` that a row of `group_rows` has."""
-    return {**{key: row[key] for key in _ROW_FIELDS}, "unknown_facts": unknown_facts(row)}
+    known = {field.name: row[field.name] for field in fields(GroupRow) if field.name in row}
+    return known | {"unknown_facts": unknown_facts(row)}
 
 
 def _next_change(stale_from: datetime | None, plans: PlanStates, now: datetime) -> datetime | None:
@@ -172,34 +167,24 @@ def _newest_with_lag(
     reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]]
 ) -> tuple[int, pa.Table]:
     """Place of the newest snapshot whose lag is computed, and its lag; the newest if none has any."""
-    first = None
     for place, snapshot in enumerate(snapshots[:_NUM_TRIED]):
         lag = reader.read(LAG, columns=_LAG_COLUMNS, filters=_of_snapshots(cluster, [snapshot]))
         if lag.num_rows or snapshot["num_groups"] == 0:
             return place, lag
-        first = lag if first is None else first
-    return 0, first
+    return 0, lag
 
 
-def _read_sums(
-    reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]]
-) -> dict[str, _Sums | None]:
+def _read_sums(reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]]) -> dict[str, _Sums]:
     if not snapshots:
         return {}
     keys = ["snapshot_id", "group_id"]
     columns = [*keys, "status", "lag_records", "lag_bound"]
     rows = counted_rows(reader.read(LAG, columns=columns, filters=_of_snapshots(cluster, snapshots)))
-    known = pc.if_else(is_inexact(rows), None, rows["lag_records"])
-    rows = rows.set_column(rows.column_names.index("lag_records"), "lag_records", known)
-    sums = rows.group_by(keys).aggregate(
-        [("lag_records", "sum"), ("lag_records", "count"), ([], "count_all")]
-    )
-    found: dict[str, _Sums | None] = {each["snapshot_id"]: {} for each in snapshots}
-    for row in sums.to_pylist():
-        is_known = row["lag_records_count"] == row["count_all"]
-        of_snapshot = found[row["snapshot_id"]]
-        if of_snapshot is not None:
-            of_snapshot[row["group_id"]] = row["lag_records_sum"] if is_known else None
+    known = rows.append_column("known", pc.if_else(is_inexact(rows), None, rows["lag_records"]))
+    if_all = pc.ScalarAggregateOptions(skip_nulls=False)
+    found: dict[str, _Sums] = {each["snapshot_id"]: {} for each in snapshots}
+    for row in known.group_by(keys).aggregate([("known", "sum", if_all)]).to_pylist():
+        found[row["snapshot_id"]][row["group_id"]] = row["known_sum"]
     return found
 
 
