@@ -403,12 +403,12 @@ def _open_reader(request: LagRequest, window_s: float) -> Iterator[LiveReader]:
 def _show_once(request: LagRequest) -> None:
     with _open_reader(request, window_s=0.0) as reader:
         snapshot = reader.read(request.group)
-        if request.export is not None:
-            export_and_report(_exported(request, reader, snapshot), request.export)
-        if request.as_json:
-            print_json(_answer(request, reader, snapshot))
-            return
-        console().print(_rendered(request, View(_source(request), request.limit), reader, snapshot))
+    if request.export is not None:
+        export_and_report(_exported(request, snapshot), request.export)
+    if request.as_json:
+        print_json(_answer(request, snapshot))
+    else:
+        console().print(_rendered(request, View(_source(request), request.limit), snapshot))
 
 
 def _watch(request: LagRequest, every_s: float) -> None:
@@ -480,8 +480,7 @@ class _Snapshots:
         request = self._request
         try:
             with kafka_errors(request.target.settings):
-                reader = self._connected()
-                snapshot = reader.read(request.group)
+                snapshot = self._connected().read(request.group)
         except JobError as error:
             if not self.count and not error.retriable:
                 raise
@@ -489,11 +488,11 @@ class _Snapshots:
         self.count += 1
         self._recent.add(snapshot)
         if request.as_json:
-            return _answer(request, reader, snapshot)
+            return _answer(request, snapshot)
         out, limit = console(), request.limit
         if out.is_terminal:
             limit = min(limit, max(out.height - _FRAME_LINES, _FEWEST_ROWS))
-        return _rendered(request, View(_source(request), limit, self._recent), reader, snapshot)
+        return _rendered(request, View(_source(request), limit, self._recent), snapshot)
 
     def _connected(self) -> LiveReader:
         if self._reader is None:
@@ -501,18 +500,19 @@ class _Snapshots:
         return self._reader
 
 
-def _rendered(request: LagRequest, view: View, reader: LiveReader, snapshot: LiveSnapshot) -> RenderableType:
+def _rendered(request: LagRequest, view: View, snapshot: LiveSnapshot) -> RenderableType:
     from evenlag.live_lag.answer import describe_group, list_groups, preview_plans
 
+    settings_of = request.target.settings_of
     if request.group is not None:
-        preview = preview_plans(snapshot, [request.group], reader.settings_of)[request.group]
+        preview = preview_plans(snapshot, [request.group], settings_of)[request.group]
         return group_view(view, snapshot, describe_group(snapshot, request.group, preview), preview)
     groups = request.choice.of(list_groups(snapshot))
-    previews = preview_plans(snapshot, [row["group_id"] for row in groups[: view.limit]], reader.settings_of)
+    previews = preview_plans(snapshot, [row["group_id"] for row in groups[: view.limit]], settings_of)
     return groups_view(view, snapshot, groups, previews)
 
 
-def _answer(request: LagRequest, reader: LiveReader, snapshot: LiveSnapshot) -> dict[str, Any]:
+def _answer(request: LagRequest, snapshot: LiveSnapshot) -> dict[str, Any]:
     """Return the snapshot for JSON: all groups with their plans, or one group with all its rows."""
     from evenlag.live_lag.answer import describe_group, list_groups, preview_plans
 
@@ -524,16 +524,16 @@ def _answer(request: LagRequest, reader: LiveReader, snapshot: LiveSnapshot) -> 
         "problems": [asdict(each) for each in snapshot.problems],
     }
     if request.group is not None:
-        preview = preview_plans(snapshot, [request.group], reader.settings_of)[request.group]
+        preview = preview_plans(snapshot, [request.group], request.target.settings_of)[request.group]
         return head | describe_group(snapshot, request.group, preview)
     groups = request.choice.of(list_groups(snapshot))
-    previews = preview_plans(snapshot, [row["group_id"] for row in groups], reader.settings_of)
+    previews = preview_plans(snapshot, [row["group_id"] for row in groups], request.target.settings_of)
     return head | {"groups": [row | {"plan": previews[row["group_id"]].as_dict()} for row in groups]}
 
 
-def _exported(request: LagRequest, reader: LiveReader, snapshot: LiveSnapshot) -> list[dict[str, Any]]:
+def _exported(request: LagRequest, snapshot: LiveSnapshot) -> list[dict[str, Any]]:
     """Return the rows for a file: the groups, or the partitions of one group."""
-    answer = _answer(request, reader, snapshot)
+    answer = _answer(request, snapshot)
     head = {key: answer[key] for key in ("cluster", "read_at")}
     if request.group is not None:
         return [head | {"group_id": request.group} | row for row in answer["partitions"]]

@@ -34,7 +34,6 @@ _NO_SNAPSHOT: Final = "live"
 class PlanPreview:
     """Effect of a plan on a group, or why there is none: then the other attributes are empty.
 
-    num_unknown_partitions: Partitions whose lag is unknown count 0, and the plan does not move them.
     owners: The new owner of each partition that would change it: (topic, partition) → member id.
     members: By member id: partitions and lag in records by the plan.
     """
@@ -44,7 +43,6 @@ class PlanPreview:
     moves: int = 0
     max_member_lag_before_records: int | None = None
     max_member_lag_after_records: int | None = None
-    num_unknown_partitions: int = 0
     owners: Mapping[tuple[str, int], str] | None = None
     members: Mapping[str, tuple[int, int]] | None = None
 
@@ -115,7 +113,6 @@ def _from_plan(plan: GroupPlan, assignor: str) -> PlanPreview:
         moves=plan.moves,
         max_member_lag_before_records=plan.before.max_member_lag_records,
         max_member_lag_after_records=plan.after.max_member_lag_records,
-        num_unknown_partitions=int(plan.rows.is_unknown.sum()),
         owners={
             (topics[topic], partition): names[member]
             for topic, partition, member in zip(

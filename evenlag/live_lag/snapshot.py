@@ -83,7 +83,6 @@ class LiveSnapshot:
     """
 
     kafka_cluster_id: str
-    commits_read_at: datetime
     ends_read_at: datetime
     lag: pa.Table
     members: pa.Table
@@ -121,7 +120,7 @@ class LiveReader:
             ignored_topics=frozenset({settings.hint_topic}),
             limits=limits,
             pseudonymizer=self._target.pseudonymizer,
-            reset_policy_of=lambda name: self.settings_of(name).reset_policy,
+            reset_policy_of=lambda name: self._target.settings_of(name).reset_policy,
             from_followers=settings.fetch_from_followers,
         )
         inventory = reader.take_inventory()
@@ -132,17 +131,12 @@ class LiveReader:
         lag = self._count(calls, found)
         return LiveSnapshot(
             kafka_cluster_id=inventory.kafka_cluster_id,
-            commits_read_at=found.read_times["commits_read_at"],
             ends_read_at=found.read_times["end_read_at"],
             lag=lag,
             members=found.members,
             problems=found.problems,
             coordinators=inventory.coordinators,
         )
-
-    def settings_of(self, group_id: str) -> GroupSettings:
-        """Return the settings of a group: of the policy's rule that matches, else the defaults."""
-        return self._target.settings_of(group_id)
 
     def _count(self, calls: BrokerCalls, found: ClusterSnapshot) -> pa.Table:
         """Count the lag, with rates since the oldest snapshot of the window and times of records."""
@@ -156,7 +150,7 @@ class LiveReader:
             found.offsets,
             found.commits,
             found.members,
-            self.settings_of,
+            self._target.settings_of,
             offset_history=oldest and oldest.offsets,
             commit_history=oldest and oldest.commits,
         )

@@ -149,7 +149,6 @@ class ClusterState:
     """
 
     name: str
-    snapshot_id: str | None = None
     read_at: datetime | None = None
     completeness: float | None = None
     is_stale: bool = False

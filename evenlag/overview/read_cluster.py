@@ -127,7 +127,6 @@ def read_cluster(
     stale_from = snapshots[0]["slot"] + due if due is not None else None
     state = ClusterState(
         name=shown,
-        snapshot_id=newest["snapshot_id"],
         read_at=newest["end_read_at"],
         completeness=newest["completeness"],
         is_stale=stale_from is not None and now > stale_from,

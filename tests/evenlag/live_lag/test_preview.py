@@ -38,7 +38,7 @@ def take(
         lambda _group: SETTINGS,
     )
     lag = count_lag(joined.partitions, joined.groups, joined.member_ids, 900)
-    return LiveSnapshot("k", NOW, NOW, lag, arrow(MEMBERS, members), ())
+    return LiveSnapshot("k", NOW, lag, arrow(MEMBERS, members), ())
 
 
 SKEWED = take(
@@ -158,7 +158,7 @@ def test_a_group_that_is_not_measured_or_not_read_says_so_in_the_list() -> None:
 
 def test_what_could_not_be_read_is_below_the_table() -> None:
     problems = [Problem("group", f"g-{number}", "NotCoordinator") for number in range(5)]
-    snapshot = LiveSnapshot("k", NOW, NOW, SKEWED.lag, SKEWED.members, problems)
+    snapshot = LiveSnapshot("k", NOW, SKEWED.lag, SKEWED.members, problems)
     out = Console(width=200, record=True, highlight=False)
     with out.capture() as captured:
         out.print(groups_view(View("shop", 2), snapshot, list_groups(snapshot), {}))

@@ -14,7 +14,7 @@ def snapshot(lag: int | None) -> LiveSnapshot:
     """A snapshot of one group; it has left a topic with a lag of its own."""
     rows = [{"group_id": "g", "status": "OK", "lag_records": lag}]
     rows.append({"group_id": "g", "status": "NOT_SUBSCRIBED", "lag_records": 99})
-    return LiveSnapshot("k", NOW, NOW, arrow(LAG, rows), arrow(MEMBERS, []), ())
+    return LiveSnapshot("k", NOW, arrow(LAG, rows), arrow(MEMBERS, []), ())
 
 
 def test_the_course_of_a_lag_is_kept_for_a_number_of_snapshots() -> None:

@@ -119,9 +119,7 @@ def groups_of_each_kind() -> tuple[GroupRow, ...]:
 
 def overview_of(*groups: GroupRow) -> Overview:
     """Return the overview of groups."""
-    clusters = tuple(
-        ClusterState(name, "s", NOW, 1.0) for name in dict.fromkeys(row.cluster for row in groups)
-    )
+    clusters = tuple(ClusterState(name, NOW, 1.0) for name in dict.fromkeys(row.cluster for row in groups))
     return Overview(clusters, groups)
 
 
