@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import typer
 
 from evenlag.cli.console import console, print_json
-from evenlag.cli.layout import NUM_PARTITIONS, Column, Table, filled_table, numbers
+from evenlag.cli.layout import NUM_PARTITIONS, Column, Table, key, numbers
 from evenlag.cli.option_types import argument, option
 from evenlag.cli.options import JsonOption, LakeScope
 from evenlag.context import newest_snapshot
@@ -127,7 +127,6 @@ def _headline(group: str, row: Mapping[str, Any]) -> str:
 
 
 def _numbers_table(row: Mapping[str, Any], peak: Peak | None) -> Table:
-    shown = Table("", ("what", "value"), right=("value",), keys=("what",))
     facts = (
         ("members needed", needed_text(row) or "not known"),
         ("by this snapshot alone", number(row["members_now"])),
@@ -142,9 +141,8 @@ def _numbers_table(row: Mapping[str, Any], peak: Peak | None) -> Table:
         ("the oldest record waits", wait_text(row)),
         ("target", target_text(row) or "none: target_wait_s of the rule"),
     )
-    for name, value in facts:
-        shown.add_row(name, value)
-    return shown
+    columns = (key("what", lambda fact: fact[0]), numbers("value", lambda fact: fact[1]))
+    return Table("", columns, facts)
 
 
 def _peak_text(row: Mapping[str, Any], peak: Peak | None) -> str:
@@ -166,4 +164,4 @@ def _members_table(members: list[dict[str, Any]]) -> Table:
         numbers("work/s", lambda row: number(row["work_per_s"], digits=1)),
         Column("note", lambda row: "may go" if row["may_go"] else ""),
     )
-    return filled_table("", columns, members, optional=("client", "confidence", "partitions"))
+    return Table("", columns, members, optional=("client", "confidence", "partitions"))

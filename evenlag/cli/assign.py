@@ -15,7 +15,7 @@ import typer
 
 from assignor_core.errors import AssignorError, ProblemError
 from evenlag.cli.console import console, print_error
-from evenlag.cli.layout import Column, filled_table, numbers
+from evenlag.cli.layout import Table, key, numbers
 from evenlag.cli.option_types import argument, flag, option, path, shown
 from evenlag.errors import UsageError
 from evenlag.formatting import number
@@ -155,11 +155,11 @@ def _compare(text: str, settings: dict[str, Any], as_json: bool) -> bool:
         print_error(str(answers[0]["error"]))
         return True
     columns = (
-        Column("assignor", lambda answer: answer["assignor"]),
+        key("assignor", lambda answer: answer["assignor"]),
         *(numbers(heading, partial(_cell, text_of)) for heading, text_of in _FIGURES.items()),
     )
     title, optional = "Assignors on one problem", ("unassigned", "balance score", "partitions")
-    shown = filled_table(title, columns, answers, keys=("assignor",), optional=optional)
+    shown = Table(title, columns, answers, optional=optional)
     out = console()
     out.print(shown)
     for answer in answers:

@@ -23,7 +23,7 @@ from evenlag.cli.layout import (
     TOPIC,
     Column,
     Table,
-    filled_table,
+    key,
     left_out,
     numbers,
 )
@@ -284,7 +284,7 @@ def owner_table(period: AuditedPeriod, around: dict[str, Any], rows: Rows, limit
     columns = (
         TOPIC,
         PARTITION,
-        Column("owner", lambda row: row["member_id"] or f"{row['state'].lower()}: {row['reason']}"),
+        key("owner", lambda row: row["member_id"] or f"{row['state'].lower()}: {row['reason']}"),
         Column("client", lambda row: row["group_instance_id"] or row["client_id"] or ""),
         Column("owned since", lambda row: between(row["previous_seen_at"], row["first_seen_at"])),
         Column("until", lambda row: between(row["last_seen_at"], row["next_seen_at"])),
@@ -293,11 +293,10 @@ def owner_table(period: AuditedPeriod, around: dict[str, Any], rows: Rows, limit
     caption = f"snapshots around: {_snapshots(around)}"
     if not rows:
         caption += f"; the group was {around['group_state'] or 'not listed'}"
-    return filled_table(
+    return Table(
         f"{period.group_id} on {period.cluster} at {moment(period.until)}",
         columns,
         rows,
-        keys=("owner",),
         optional=("until", "owned since", "client"),
         caption=caption,
         limit=limit,
@@ -320,11 +319,11 @@ def diff_table(period: AuditedPeriod, ends: Rows, rows: Rows, compared: int, lim
         TOPIC,
         PARTITION,
         Column("change", lambda row: row["change"]),
-        Column("before", lambda row: _holders(row, "before")),
-        Column("after", lambda row: _holders(row, "after")),
+        key("before", lambda row: _holders(row, "before")),
+        key("after", lambda row: _holders(row, "after")),
     )
     title = f"{period.group_id} on {period.cluster}: {moment(period.since)} and {moment(period.until)}"
-    shown = filled_table(title, columns, rows[:limit], keys=("before", "after"))
+    shown = Table(title, columns, rows[:limit])
     return Group(shown, Text("\n".join(lines)))
 
 
@@ -337,7 +336,7 @@ def _churn_table(period: AuditedPeriod, groups: Rows, limit: int) -> Table:
             "causes", lambda row: ", ".join(f"{n} {cause}" for cause, n in sorted(row["by_cause"].items()))
         ),
     )
-    return filled_table(
+    return Table(
         f"Churn on {_title(period)}",
         columns,
         groups,
@@ -349,21 +348,14 @@ def _churn_table(period: AuditedPeriod, groups: Rows, limit: int) -> Table:
 
 def _rebalances_table(rebalances: Rows, limit: int) -> Table:
     columns = (
-        Column("between", _rebalance_time),
+        key("between", _rebalance_time),
         Column("causes", _causes_with_plan),
-        Column("joined", lambda row: ", ".join(row["joined"])),
-        Column("left", lambda row: ", ".join(row["left"])),
-        Column("came back", lambda row: ", ".join(row["bounced"].values())),
+        key("joined", lambda row: ", ".join(row["joined"])),
+        key("left", lambda row: ", ".join(row["left"])),
+        key("came back", lambda row: ", ".join(row["bounced"].values())),
         *_COUNTS,
     )
-    return filled_table(
-        "Rebalances",
-        columns,
-        rebalances,
-        keys=("between", "joined", "left", "came back"),
-        optional=("freed", "placed", "returned"),
-        limit=limit,
-    )
+    return Table("Rebalances", columns, rebalances, optional=("freed", "placed", "returned"), limit=limit)
 
 
 def _moves_table(moves: Rows, clients: Mapping[str, str], limit: int) -> Table:
@@ -373,18 +365,17 @@ def _moves_table(moves: Rows, clients: Mapping[str, str], limit: int) -> Table:
         TOPIC,
         PARTITION,
         Column("kind", lambda row: row["kind"]),
-        Column("from", lambda row: row["from_member_id"]),
+        key("from", lambda row: row["from_member_id"]),
         Column("client", lambda row: clients.get(row["from_member_id"], "")),
-        Column("to", lambda row: row["to_member_id"]),
+        key("to", lambda row: row["to_member_id"]),
         Column("its client", lambda row: clients.get(row["to_member_id"], "")),
         Column("between", lambda row: between(row["last_seen_at"], row["first_seen_at"])),
         _CAUSES,
     )
-    return filled_table(
+    return Table(
         "Moves",
         columns,
         moves,
-        keys=("from", "to"),
         optional=("causes", "kind", "its client", "client", "between"),
         limit=limit,
     )
@@ -395,18 +386,17 @@ def _adherence_table(period: AuditedPeriod, rows: Rows, limit: int) -> Table:
         GROUP,
         Column("plan", lambda row: row["plan_id"][:SHORT_ID]),
         Column("published", lambda row: moment(row["published_at"])),
-        Column("verdict", lambda row: row["verdict"]),
+        key("verdict", lambda row: row["verdict"]),
         numbers("before", lambda row: percent(row["share_before"])),
         numbers("best", lambda row: percent(row["share_best"])),
         Column("held from", lambda row: between(row["not_yet_at"], row["followed_from"])),
         Column("held until", lambda row: between(row["followed_until"], row["no_longer_at"])),
         Column("why no longer", lambda row: row["left_because"] or ""),
     )
-    return filled_table(
+    return Table(
         f"Adherence on {_title(period)}",
         columns,
         rows,
-        keys=("verdict",),
         optional=("held until", "held from", "published", "before", "why no longer"),
         limit=limit,
     )
@@ -415,7 +405,7 @@ def _adherence_table(period: AuditedPeriod, rows: Rows, limit: int) -> Table:
 def _anomalies_table(period: AuditedPeriod, rows: Rows, limit: int) -> Table:
     clients = period.client_names()
     columns = (
-        Column("what", lambda row: row["kind"]),
+        key("what", lambda row: row["kind"]),
         GROUP,
         Column("partition", lambda row: "" if row["topic"] is None else f"{row['topic']}-{row['partition']}"),
         Column("member", lambda row: row["member_id"] or ""),
@@ -426,11 +416,10 @@ def _anomalies_table(period: AuditedPeriod, rows: Rows, limit: int) -> Table:
         Column("until", lambda row: moment(row["last_seen_at"])),
         Column("detail", _detail),
     )
-    return filled_table(
+    return Table(
         f"Anomalies on {_title(period)}",
         columns,
         rows,
-        keys=("what",),
         optional=("snapshots", "until", "from", "client", "lag"),
         caption="" if rows else "nothing found",
         limit=limit,

@@ -12,7 +12,7 @@ from evenlag.cli.console import console, print_json
 from evenlag.cli.export import ExportOption, export_rows
 from evenlag.cli.grammar import SHOW, ShowByDefault
 from evenlag.cli.job_runner import job_result
-from evenlag.cli.layout import GROUP, Column, Table, filled_table, numbers
+from evenlag.cli.layout import GROUP, Column, Table, key, numbers
 from evenlag.cli.option_types import day as day_type
 from evenlag.cli.option_types import flag, option
 from evenlag.cli.options import AnyGroupArgument, ClusterScope, JsonOption, LakeScope, RemoteOption
@@ -131,9 +131,7 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
             soft_wrap=not out.is_terminal,
         )
     if answer["not_compared"]:
-        out.print(
-            filled_table("Not compared", _NOT_COMPARED_COLUMNS, answer["not_compared"], keys=("policy",))
-        )
+        out.print(Table("Not compared", _NOT_COMPARED_COLUMNS, answer["not_compared"]))
 
 
 @app.command("run")
@@ -186,7 +184,7 @@ _OPTIONAL: Final = (
     "mean lag", "largest member lag", "above 5 min", "record-seconds", "moves",
 )  # fmt: skip
 _COLUMNS: Final = (
-    Column("policy", lambda row: shown_policy(row["policy"])),
+    key("policy", lambda row: shown_policy(row["policy"])),
     Column("rank", lambda row: "best" if row["is_best"] else ""),
     numbers("waiting 50 %", lambda row: waiting_text(row, "waiting_p50_ms")),
     numbers("95 %", lambda row: waiting_text(row, "waiting_p95_ms")),
@@ -207,7 +205,7 @@ _COLUMNS: Final = (
 )
 _NOT_COMPARED_COLUMNS: Final = (
     GROUP,
-    Column("policy", lambda row: row["policy"]),
+    key("policy", lambda row: row["policy"]),
     numbers("days", lambda row: number(row["days"])),
     Column("why", lambda row: row["reason"]),
 )
@@ -220,7 +218,7 @@ def policies_table(title: str, rows: Sequence[dict[str, Any]], by: str) -> Table
         f"model; {MEASURED_SHOWN} is what Kafka reported, without the model. ≥ is a lower bound; what the "
         "snapshots leave open is in brackets."
     )
-    shown = filled_table(title, _COLUMNS, (), keys=("policy",), optional=_OPTIONAL, caption=caption)
+    shown = Table(title, _COLUMNS, optional=_OPTIONAL, caption=caption)
     for row in rows:
         style = "bold" if row["is_best"] else "dim" if row["policy"] == OBSERVED else None
         shown.add_row(*(column.cell(row) for column in _COLUMNS), style=style)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from evenlag.cli.console import console, print_json
-from evenlag.cli.layout import Column, Table, filled_table, numbers
+from evenlag.cli.layout import Column, Table, key, numbers
 from evenlag.cli.option_types import flag, option, real, url, whole
 from evenlag.cli.options import JsonOption, LakeScope
 from evenlag.context import find_lake, find_policy
@@ -111,7 +111,7 @@ def _check_freshness(scope: LakeScope, max_age_s: int | None, *, as_json: bool) 
     if as_json:
         print_json({"well": is_well, "freshness": [asdict(one) for one in found]})
     else:
-        console().print(filled_table("Freshness", _FRESHNESS_COLUMNS, found))
+        console().print(Table("Freshness", _FRESHNESS_COLUMNS, found))
     return is_well
 
 
@@ -139,6 +139,7 @@ def _lake_and_schedules(scope: LakeScope, max_age_s: int | None) -> tuple[LakeRe
     return reader, {cluster: schedules[cluster]}
 
 
+_CHECK_COLUMNS: Final = (key("check"), key("result"), Column("finding"))
 _FRESHNESS_COLUMNS: Final = (
     Column("cluster", lambda one: one.cluster),
     Column("well", lambda one: Text("yes", style="green") if one.is_fresh else Text("NO", style="red")),
@@ -169,9 +170,7 @@ def _show_checks(results: Sequence[Result]) -> None:
     for result in results:
         area, _, name = result.check.partition(".")
         title = f"{area} of {result.cluster}" if result.cluster else area
-        shown = tables.setdefault(
-            (result.cluster, area), Table(title, ("check", "result", "finding"), keys=("check", "result"))
-        )
+        shown = tables.setdefault((result.cluster, area), Table(title, _CHECK_COLUMNS))
         for number, one in enumerate(result.findings):
             verdict = Text(one.verdict.value, style=_STYLES[one.verdict])
             shown.add_row("" if number else name, verdict, Text(one.message))

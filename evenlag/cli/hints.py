@@ -16,7 +16,7 @@ from assignor_core.hint import GROUP_KEY_PREFIX, Hint, member_key
 from evenlag.cli.cluster_target import BootstrapOption, HintTopicOption, Target, find_target
 from evenlag.cli.console import confirm, console, print_error, print_json
 from evenlag.cli.grammar import SHOW, ShowByDefault
-from evenlag.cli.layout import SHORT_ID, Column, Table, filled_table, numbers
+from evenlag.cli.layout import SHORT_ID, Column, Table, numbers
 from evenlag.cli.option_types import argument, flag, option
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeOption, ReasonOption
 from evenlag.context import acting_person
@@ -184,7 +184,7 @@ def _show_records(
     left_out = sum(max(0, len(by_group) - _MAX_LISTED) for by_group in (records, unreadable))
     caption = f"and {number(left_out)} groups more" if left_out else "" if records or unreadable else "none"
     rows = sorted(records.items())[:_MAX_LISTED]
-    shown = filled_table(title, columns, rows, optional=optional, caption=caption)
+    shown = Table(title, columns, rows, optional=optional, caption=caption)
     for group_id, reason in sorted(unreadable.items())[:_MAX_LISTED]:
         blank = [""] * (len(columns) - 3)
         shown.add_row(group_id, Text("cannot be read", style="red"), *blank, reason)
@@ -193,9 +193,10 @@ def _show_records(
 
 def _show_one(group_id: str, hint: Hint, clients: dict[str, str], names: dict[str, str]) -> None:
     ids = {topic_id for topics in hint.payload.assignment.values() for topic_id in topics}
+    headings = ("member", *(["client"] if clients else []), *(["topic"] if names else []), "topic id")
     shown = Table(
         f"{group_id}: plan {hint.plan_id}, sequence {hint.sequence}, expires {_expiry(hint)}",
-        ("member", *(["client"] if clients else []), *(["topic"] if names else []), "topic id", "partitions"),
+        [Column(heading) for heading in (*headings, "partitions")],
         # A topic's name identifies it as well.
         optional=("client", *(["topic id"] if ids <= names.keys() else [])),
         caption=f"for {_follower(hint)}, snapshot {hint.payload.snapshot_id}, "

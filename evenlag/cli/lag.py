@@ -26,7 +26,6 @@ from evenlag.cli.layout import (
     TOPIC,
     Column,
     Table,
-    filled_table,
     numbers,
 )
 from evenlag.cli.option_types import argument, flag, option, pattern, whole
@@ -300,7 +299,7 @@ def _group_table(head: dict[str, Any], groups: list[dict[str, Any]], limit: int)
         *([Column("target", target_text)] if any(target_text(row) for row in groups) else ()),
         Column("statuses", lambda row: ", ".join(f"{n} {status}" for status, n in row["statuses"].items())),
     )
-    return filled_table(
+    return Table(
         f"Lag on {head['cluster']}, read at {moment(head['read_at'])}",
         columns,
         shown,
@@ -370,7 +369,7 @@ def _member_table(
         _LAG,
         *(_SPEED_COLUMNS if any(row["speed_records_per_s"] is not None for row in rows) else ()),
     )
-    return filled_table(
+    return Table(
         f"{total['group_id']} on {head['cluster']}, read at {moment(head['read_at'])}",
         columns,
         rows,
@@ -581,7 +580,7 @@ def groups_view(
         Column("state", lambda row: row["group_state"] or NOTHING),
     )
     more = _meaning(previews), left_out_groups_text(groups, view.limit), _problems(snapshot)
-    return filled_table(
+    return Table(
         f"Lag on {view.source}, read at {moment(snapshot.ends_read_at)}",
         columns,
         shown,
@@ -628,7 +627,7 @@ def _live_member_table(
         from evenlag.live_lag.answer import sparkline
 
         title += f", lag {sparkline(view.recent.lags(group['group_id']), 2 * _TREND_CELLS)}"
-    return filled_table(
+    return Table(
         title,
         columns,
         group["members"],
@@ -757,4 +756,4 @@ def _partition_table(
     rates, drained = (_RATES, _DRAINED) if has_rates else ((), ())
     columns = (TOPIC, PARTITION, *owner, status, *_OFFSETS, _LAG, *rates, _BEHIND_BY, *drained)
     left_out = _left_out_text(len(partitions), limit, "partitions")
-    return filled_table("", columns, partitions[:limit], optional=optional, caption=left_out)
+    return Table("", columns, partitions[:limit], optional=optional, caption=left_out)

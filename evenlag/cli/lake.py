@@ -13,7 +13,7 @@ import typer
 
 from evenlag.cli.console import confirm, console, print_json, print_line, status_text
 from evenlag.cli.job_runner import JobFailedError, job_result
-from evenlag.cli.layout import Column, filled_table, numbers
+from evenlag.cli.layout import Column, Table, numbers
 from evenlag.cli.option_types import flag, option, path
 from evenlag.cli.options import ClusterScope, ConfigOption, JsonOption, LakeOption, LakeScope, RemoteOption
 from evenlag.context import find_cluster, find_lake, find_policy, require_policy
@@ -53,7 +53,7 @@ def status(*, scope: LakeScope, as_json: JsonOption = False) -> None:
         print_json({"cluster": name, "tables": rows, "checks": [asdict(check) for check in checks]})
         return
     out = console()
-    out.print(filled_table(f"Tables of {name}", _COLUMNS, rows, optional=("commits", "files")))
+    out.print(Table(f"Tables of {name}", _COLUMNS, rows, optional=("commits", "files")))
     for check in faults:
         line = f"{check.table_name}: {check.check_name}: {check.observed} ({check.allowed}): {check.message}"
         out.print(line)

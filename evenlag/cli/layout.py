@@ -41,34 +41,58 @@ def wide_tables() -> Iterator[None]:
         _is_wide.reset(token)
 
 
+class Column(NamedTuple):
+    """A column: its heading, and its cell of a row.
+
+    is_number: Whether its cells are numbers, which are aligned right and keep their width.
+    is_key: Whether it identifies a row, as columns with the headings of :data:`KEYS` always do.
+    """
+
+    heading: str
+    cell: Callable[[Any], str | Text] = str
+    is_number: bool = False
+    is_key: bool = False
+
+
+def numbers(heading: str, cell: Callable[[Any], str] = str) -> Column:
+    """Return a column of numbers."""
+    return Column(heading, cell, is_number=True)
+
+
+def key(heading: str, cell: Callable[[Any], str | Text] = str) -> Column:
+    """Return a column that identifies a row."""
+    return Column(heading, cell, is_key=True)
+
+
 class Table:
-    """A table that fits a terminal of any width.
+    """A table of rows, at most `limit`, that fits a terminal of any width; more rows may be added.
 
     If it does not fit, headings and texts wrap first, then optional columns are left out. Columns that
     identify a row and columns of numbers keep their width. If these do not fit either, a terminal shows each
     row on several lines, with the headings; without a terminal, lines are longer than the given width.
 
-    `right` are headings of columns of numbers, `keys` of columns that identify a row, in addition to
-    :data:`KEYS`, and `optional` of columns that may be left out, in the order in which they are left out.
+    `optional` are headings of columns that may be left out, in the order in which they are left out.
     """
 
     def __init__(
         self,
         title: str,
-        columns: Sequence[str],
+        columns: Sequence[Column],
+        rows: Iterable[Any] = (),
         *,
-        right: Iterable[str] = (),
-        keys: Iterable[str] = (),
         optional: Sequence[str] = (),
         caption: str = "",
+        limit: int | None = None,
     ) -> None:
-        self.title = title
-        self.columns = tuple(columns)
-        self.caption = caption
-        self.optional = tuple(optional)
-        self._right = frozenset(right)
-        self._keys = KEYS | frozenset(keys)
+        listed = list(rows)
+        self.title, self.optional = title, tuple(optional)
+        self.caption = left_out(caption, len(listed), limit)
+        self.columns = tuple(column.heading for column in columns)
+        self._right = frozenset(column.heading for column in columns if column.is_number)
+        self._keys = KEYS | {column.heading for column in columns if column.is_key}
         self._rows: list[tuple[list[Text], str | None]] = []
+        for row in listed[:limit]:
+            self.add_row(*(column.cell(row) for column in columns))
 
     def add_row(self, *cells: str | Text, style: str | None = None) -> None:
         """Add a row of one text per column; names in them are shown literally."""
@@ -168,40 +192,6 @@ class Table:
             return max(heading, min(_MOST_KEY, self._widest(place)))
         words = [word for cells, _ in self._rows for word in cells[place].plain.split()]
         return max(heading, min(_MOST_WORD, max(map(cell_len, words), default=0)))
-
-
-class Column(NamedTuple):
-    """A column: its heading, its cell of a row, and whether these are numbers, which are aligned right."""
-
-    heading: str
-    cell: Callable[[Any], str | Text]
-    is_number: bool = False
-
-
-def numbers(heading: str, cell: Callable[[Any], str]) -> Column:
-    """Return a column of numbers."""
-    return Column(heading, cell, is_number=True)
-
-
-def filled_table(
-    title: str,
-    columns: Sequence[Column],
-    rows: Iterable[Any],
-    *,
-    keys: Iterable[str] = (),
-    optional: Sequence[str] = (),
-    caption: str = "",
-    limit: int | None = None,
-) -> Table:
-    """Return a table with a row for each of the rows, at most `limit`; see :class:`Table`."""
-    listed = list(rows)
-    caption = left_out(caption, len(listed), limit)
-    right = [column.heading for column in columns if column.is_number]
-    headings = [column.heading for column in columns]
-    shown = Table(title, headings, right=right, keys=keys, optional=optional, caption=caption)
-    for row in listed[:limit]:
-        shown.add_row(*(column.cell(row) for column in columns))
-    return shown
 
 
 def left_out(text: str, count: int, limit: int | None) -> str:

@@ -18,7 +18,7 @@ import typer
 from evenlag.cli.cluster_target import Target, find_target
 from evenlag.cli.console import console, print_json, status_text
 from evenlag.cli.grammar import SHOW, ShowByDefault
-from evenlag.cli.layout import GROUP, PARTITION, SHORT_ID, TOPIC, Column, Table, filled_table, numbers
+from evenlag.cli.layout import GROUP, PARTITION, SHORT_ID, TOPIC, Column, Table, key, numbers
 from evenlag.cli.option_types import MAX_DAYS, MAX_ROWS, argument, flag, option, whole
 from evenlag.cli.option_types import moment as moment_type
 from evenlag.cli.option_types import plan_id as plan_id_type
@@ -125,7 +125,7 @@ def plans(
         console().print(plan_table(f"Plans of {name}", rows, limit=limit))
     if without:
         title = f"Groups without a plan, slot {moment(without[0]['slot'])}"
-        console().print(filled_table(title, _NO_PLAN_COLUMNS, without, optional=("mode",), limit=limit))
+        console().print(Table(title, _NO_PLAN_COLUMNS, without, optional=("mode",), limit=limit))
 
 
 def _the_plan(reader: LakeReader, cluster: str, prefix: str) -> dict[str, Any]:
@@ -188,9 +188,9 @@ def _show_plan(
     if score is not None:
         verdict = {True: "It paid off", False: "It did not pay off", None: "Whether it paid off is open"}
         out.print(f"{verdict[score['paid_off']]}: {score['reason']}.")
-    out.print(filled_table("What happened", _EVENT_COLUMNS, events, keys=("event",)))
+    out.print(Table("What happened", _EVENT_COLUMNS, events))
     optional = ("observed", "allowed")
-    out.print(filled_table("Gates", _GATE_COLUMNS, gates, keys=("gate",), optional=optional))
+    out.print(Table("Gates", _GATE_COLUMNS, gates, optional=optional))
     members = read_group_members(reader, plan["cluster"], plan["snapshot_id"], plan["group_id"])
     clients = client_names(members)
     found = read_speeds(reader, plan["cluster"], plan["snapshot_id"], plan["group_id"])
@@ -402,13 +402,13 @@ _NO_PLAN_COLUMNS: Final = (
     Column("why", lambda row: row["reason"]),
 )
 _EVENT_COLUMNS: Final = (
-    Column("event", lambda event: status_text(event["event"])),
+    key("event", lambda event: status_text(event["event"])),
     Column("at", lambda event: moment(event["at"])),
     Column("who", answered_by),
     Column("why", lambda event: event["reason"] or ""),
 )
 _GATE_COLUMNS: Final = (
-    Column("gate", lambda gate: gate["gate"]),
+    key("gate", lambda gate: gate["gate"]),
     Column("passed", lambda gate: "yes" if gate["passed"] else "NO"),
     numbers("observed", lambda gate: gate_values(gate["observed"], gate["allowed"])[0]),
     numbers("allowed", lambda gate: gate_values(gate["observed"], gate["allowed"])[1]),
@@ -419,7 +419,7 @@ _GATE_COLUMNS: Final = (
 def plan_table(title: str, rows: Iterable[dict[str, Any]], *, limit: int | None = None) -> Table:
     """Build the table of plans."""
     optional = ("mode", "slot", "moves", "why", "predicted", "actual", "most loaded")
-    return filled_table(title, _PLAN_COLUMNS, rows, optional=optional, limit=limit)
+    return Table(title, _PLAN_COLUMNS, rows, optional=optional, limit=limit)
 
 
 def _speed_table(plan: dict[str, Any], speeds: list[dict[str, Any]], clients: dict[str, str]) -> Table:
@@ -431,7 +431,7 @@ def _speed_table(plan: dict[str, Any], speeds: list[dict[str, Any]], clients: di
         numbers("confidence", lambda member: f"{member['confidence'] or 0:.0%}"),
     )
     title = "Speeds that it was planned by" if plan["capacities"] else "Speeds"
-    return filled_table(title, columns, speeds, keys=("member",), optional=("client", "confidence"))
+    return Table(title, columns, speeds, optional=("client", "confidence"))
 
 
 def _move_table(moves: Iterable[dict[str, Any]], clients: dict[str, str]) -> Table:
@@ -440,17 +440,16 @@ def _move_table(moves: Iterable[dict[str, Any]], clients: dict[str, str]) -> Tab
         TOPIC,
         PARTITION,
         numbers("lag", lambda move: number(move["lag_records"])),
-        Column("from", lambda move: move["owner_before"] or "nobody"),
+        key("from", lambda move: move["owner_before"] or "nobody"),
         Column("client", lambda move: clients.get(move["owner_before"] or "", "")),
-        Column("to", lambda move: move["owner_after"] or "nobody"),
+        key("to", lambda move: move["owner_after"] or "nobody"),
         Column("its client", lambda move: clients.get(move["owner_after"] or "", "")),
     )
-    return filled_table("Moves", columns, moves, keys=("from", "to"), optional=("its client", "client"))
+    return Table("Moves", columns, moves, optional=("its client", "client"))
 
 
 def _measures_table(plan: dict[str, Any], outcome: dict[str, Any] | None) -> Table:
-    columns = ("metric", "before", "predicted", "actual")
-    shown = Table("Lag", columns, right=columns[1:], keys=columns[:1])
+    shown = Table("Lag", (key("metric"), *map(numbers, ("before", "predicted", "actual"))))
     before, after, seen = plan["metrics_before"], plan["metrics_after"], outcome or {}
     planned = plan["num_unknown_lags"], plan["num_partitions"]
     actual = seen.get("num_unknown_partitions"), seen.get("num_partitions")
@@ -484,8 +483,8 @@ def _expected_table(
     scored = [
         {each["measure"]: each for each in (row or {}).get("expected") or ()} for row in (outcome, score)
     ]
-    columns = ("prediction", "in", "predicted", "from", "to", "actual", "held")
-    shown = Table("Predictions", columns, right=columns[1:], keys=columns[:1])
+    headings = ("in", "predicted", "from", "to", "actual", "held")
+    shown = Table("Predictions", (key("prediction"), *map(numbers, headings)))
     for each in plan["expected"]:
         is_lag = each["measure"] == "total_lag_records"
         form = number if is_lag else duration

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from evenlag.cli.console import console, print_json, print_line
-from evenlag.cli.layout import Column, filled_table, numbers
+from evenlag.cli.layout import Column, Table, key, numbers
 from evenlag.cli.option_types import argument, flag
 from evenlag.cli.option_types import path as path_type
 from evenlag.cli.options import ClusterScope, JsonOption
@@ -53,10 +53,10 @@ def check(
     out.print(f"{find_policy_path(path)} is valid. Tables are in {policy.lake}.")
     clusters = policy.clusters.items()
     security = ("security",)
-    out.print(filled_table("Clusters", _CLUSTER_COLUMNS, clusters, keys=("schedule",), optional=security))
+    out.print(Table("Clusters", _CLUSTER_COLUMNS, clusters, optional=security))
     title, optional = "Groups: the first matching rule applies", ("clusters", "min gain", "count slack")
     rules = [(rule, rule or policy.group_settings("", "")) for rule in (*policy.groups, None)]
-    out.print(filled_table(title, _RULE_COLUMNS, rules, keys=("groups", "mode"), optional=optional))
+    out.print(Table(title, _RULE_COLUMNS, rules, optional=optional))
     for warning in warnings:
         print_line(sys.stderr, f"warning: {warning}")
 
@@ -66,11 +66,11 @@ _CLUSTER_COLUMNS: Final = (
     Column("cluster", lambda item: item[0]),
     Column("brokers", lambda item: ", ".join(item[1].bootstrap_servers)),
     Column("security", lambda item: str(item[1].kafka.get("security_protocol", "PLAINTEXT"))),
-    Column("schedule", lambda item: item[1].schedule or "manual"),
+    key("schedule", lambda item: item[1].schedule or "manual"),
     Column("hint topic", lambda item: item[1].hint_topic + " (signed)" * bool(item[1].hint_signing_key)),
 )
 _SETTING_COLUMNS: Final = (
-    Column("setting", lambda setting: setting.name),
+    key("setting", lambda setting: setting.name),
     Column("value", lambda setting: _value_text(setting.value)),
     Column("from", lambda setting: setting.source),
 )
@@ -78,9 +78,9 @@ _SETTING_COLUMNS: Final = (
 
 # Rows are pairs of a rule, None for all other groups, and its settings.
 _RULE_COLUMNS: Final = (
-    Column("groups", lambda row: row[0].match if row[0] else "all others"),
+    key("groups", lambda row: row[0].match if row[0] else "all others"),
     Column("clusters", lambda row: ", ".join(row[0].clusters) if row[0] and row[0].clusters else "all"),
-    Column("mode", lambda row: row[1].mode.value),
+    key("mode", lambda row: row[1].mode.value),
     Column("assignor", lambda row: row[1].assignor),
     numbers("max moves", lambda row: f"{row[1].max_moves:,}"),
     numbers("count slack", lambda row: f"{row[1].slack:,}"),
@@ -114,7 +114,7 @@ def explain(
             f"Rule {found.rule_number} ({found.match}), line {found.rule_line}, is the first that matches "
             f"{group} on {name}: all of its settings apply."
         )
-    out.print(filled_table(f"Settings of {group}", _SETTING_COLUMNS, found.settings, keys=("setting",)))
+    out.print(Table(f"Settings of {group}", _SETTING_COLUMNS, found.settings))
 
 
 @app.command("schema")

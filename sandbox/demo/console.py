@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from evenlag.cli.layout import Column, filled_table, numbers
+from evenlag.cli.layout import Column, Table, key, numbers
 from evenlag.formatting import number
 from sandbox.airflow.rest import DagRun
 from sandbox.demo.result import DemoResult, MemberLag, Promise, listed
@@ -91,14 +91,14 @@ class Story:
             return Text(number(value), style=f"bold {color}" if member.before == result.max_before else "")
 
         columns = (
-            Column("consumer", lambda member: member.name),
+            key("consumer", lambda member: member.name),
             Column("before", lambda member: marked(member, member.before, "red"), is_number=True),
             numbers("predicted", lambda member: number(member.predicted)),
             Column("after", lambda member: marked(member, member.after, "green"), is_number=True),
             Column("partitions before", lambda member: listed(member.partitions_before)),
             Column("partitions after", lambda member: listed(member.partitions_after)),
         )
-        table = filled_table("Lag of each consumer, in records", columns, result.members, keys=("consumer",))
+        table = Table("Lag of each consumer, in records", columns, result.members)
         most = map(number, (result.max_before, result.max_predicted, result.max_after))
         table.add_row("most loaded", *most, "", "", style="bold")
         self.console.print()
@@ -109,11 +109,11 @@ class Story:
         kept, broken = Text("✓", style="green"), Text("✗", style="bold red")
         columns = (
             Column("", lambda promise: kept if promise.kept else broken),
-            Column("promise", lambda promise: promise.text),
+            key("promise", lambda promise: promise.text),
             Column("seen", lambda promise: promise.seen),
         )
         self.console.print()
-        self.console.print(filled_table("What was promised", columns, promises, keys=("promise",)))
+        self.console.print(Table("What was promised", columns, promises))
 
 
 def _task_line(run: DagRun) -> Text:

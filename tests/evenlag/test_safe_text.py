@@ -18,7 +18,7 @@ from rich.text import Text
 
 from evenlag.cli.console import console, print_error, print_json, shown_progress
 from evenlag.cli.export import export_rows
-from evenlag.cli.layout import Table
+from evenlag.cli.layout import Column, Table, numbers
 from evenlag.consumer import events
 from evenlag.html import markup
 from evenlag.logging_setup import JsonFormatter, TextFormatter, log_fields, named_logger
@@ -183,7 +183,7 @@ def check_alerts(names: Sequence[str]) -> None:
 def check_terminal(names: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Print names in each form that the commands use."""
     out = console()
-    shown = Table(names[0], ("group", "lag"), right=("lag",), caption=names[1])
+    shown = Table(names[0], (Column("group"), numbers("lag")), caption=names[1])
     for name in names:
         shown.add_row(name, Text(name, style="red"))
     out.print(shown)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from evenlag.cli.app import app
 from evenlag.cli.console import console, print_json
 from evenlag.cli.grammar import use_grammar
-from evenlag.cli.layout import Table
+from evenlag.cli.layout import Column, Table
 from evenlag.cli.options import JsonOption  # Typer reads the annotation
 from tests.support.each import for_each
 
@@ -67,7 +67,7 @@ def made_app() -> typer.Typer:
         if as_json:
             print_json({"group": "orders"})
             return
-        shown = Table("Lag", ("group", "why"), optional=("why",))
+        shown = Table("Lag", (Column("group"), Column("why")), optional=("why",))
         shown.add_row("orders", "a reason of many words " * 20)
         console().print(shown)
 

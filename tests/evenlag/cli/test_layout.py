@@ -9,12 +9,17 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from evenlag.cli.layout import Table, wide_tables
+from evenlag.cli.layout import Column, Table, key, numbers, wide_tables
 
 NUMBERS = ("1,234,567", "≥ 2,469,134", "12.34", "4 min 10 s")
 GROUP = "payments-eu-west-1.a-rather-long-group-name"
 MEMBER = "consumer-2-99c75108-8390-4d6e-b779-6ff2409b99d7"
-COLUMNS = ("group", "lag", "most loaded member", "skew", "behind by", "statuses")
+LAG = numbers("lag")
+COLUMNS = (
+    Column("group"),
+    *map(numbers, ("lag", "most loaded member", "skew", "behind by")),
+    Column("statuses"),
+)
 
 
 def printed(shown: Table, width: int, *, is_terminal: bool = True) -> list[str]:
@@ -27,15 +32,14 @@ def printed(shown: Table, width: int, *, is_terminal: bool = True) -> list[str]:
 
 
 def lag_table(**more: str) -> Table:
-    made = Table("Lag", COLUMNS, right=COLUMNS[1:5], optional=("statuses", "skew"), caption="As seen", **more)
+    made = Table("Lag", COLUMNS, optional=("statuses", "skew"), caption="As seen", **more)
     made.add_row(GROUP, *NUMBERS, "14 OK, 10 UNKNOWN")
     return made
 
 
 def moves_table() -> Table:
-    made = Table(
-        "Moves", ("topic", "partition", "from", "to", "why"), right=("partition",), keys=("from", "to")
-    )
+    columns = (Column("topic"), numbers("partition"), key("from"), key("to"), Column("why"))
+    made = Table("Moves", columns)
     made.add_row("orders", "7", MEMBER, MEMBER.replace("2", "3"), "the last hint is 180 s old")
     return made
 
@@ -83,7 +87,7 @@ def test_wide_output_has_all_columns_and_wraps_nothing() -> None:
 
 
 def test_words_of_a_text_are_not_broken() -> None:
-    made = Table("", ("plan", "at", "why"))
+    made = Table("", [Column(heading) for heading in ("plan", "at", "why")])
     made.add_row("0e594f56b77d", "2026-11-23 02:32:11..02:32:32Z", "the group held something else")
     lines = printed(made, 60)
     for word in ("2026-11-23", "02:32:11..02:32:32Z", "something"):
@@ -101,7 +105,7 @@ def test_words_of_a_text_are_not_broken() -> None:
 def test_a_very_long_name_is_cut_in_the_middle_unless_names_become_equal(
     names: list[str], is_cut: bool
 ) -> None:
-    made = Table("Lag", ("group", "lag", "why"), right=("lag",))
+    made = Table("Lag", (Column("group"), LAG, Column("why")))
     made.add_row("orders", "12", "")
     for name in names:
         made.add_row(name, "34", "")
@@ -116,7 +120,7 @@ def test_a_very_long_name_is_cut_in_the_middle_unless_names_become_equal(
 
 
 def test_names_are_literal_and_colours_of_a_status_stay() -> None:
-    made = Table("[/x]", ("group", "status"), caption="[bold]\x1b[2J")
+    made = Table("[/x]", (Column("group"), Column("status")), caption="[bold]\x1b[2J")
     made.add_row("[/x][link=http://x]\x1b]8;;", Text("APPLIED\x1b[2J", style="green"))
     text = "\n".join(printed(made, 80))
     assert "[/x][link=http://x]\\x1b]8;;" in text
@@ -127,7 +131,7 @@ def test_names_are_literal_and_colours_of_a_status_stay() -> None:
 
 @pytest.mark.parametrize("width", [40, 120])
 def test_a_line_feed_in_a_name_makes_no_row(width: int) -> None:
-    made = Table("Groups", ("group", "lag"), right=("lag",))
+    made = Table("Groups", (Column("group"), LAG))
     made.add_row("orders\n\u2502 forged \u2502 0", "7")
     text = "\n".join(printed(made, width))
     assert "orders\\n\u2502 forged \u2502 0" in text
@@ -135,6 +139,6 @@ def test_a_line_feed_in_a_name_makes_no_row(width: int) -> None:
 
 def test_a_row_has_a_cell_for_each_column() -> None:
     with pytest.raises(ValueError, match="1 cells for 2 columns"):
-        Table("", ("group", "lag")).add_row("orders")
+        Table("", (Column("group"), LAG)).add_row("orders")
     made = lag_table()
     assert made.optional == ("statuses", "skew")
