@@ -262,11 +262,7 @@ def read_report(
         change=change,
         timeline=read_timeline(scope, events, names),
         observed=observed,
-        replayed=tuple(
-            shown
-            for each in comparison.series
-            if (shown := cut(each, scope.read_at[ids[0]], scope.read_at[ids[-1]])).at
-        ),
+        replayed=comparison.series,
         policies=comparison.results,
         reasons=comparison.reasons,
         model=comparison.model,
@@ -398,13 +394,13 @@ class Comparison:
 def read_policies(scope: Scope) -> Comparison:
     """Read the simulations of a period, aggregated as in `evenlag compare`."""
     rows = scope.reader.read(REPLAYS, filters=scope.filters()).sort_by("day").to_pylist()
-    if not rows:
-        return Comparison()
     by_policy: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_policy[row["policy"]].append(row)
     names = sorted(by_policy, key=lambda name: (name != OBSERVED, name))
-    series = tuple(_series(name, by_policy[name]) for name in names)
+    read_at = list(scope.read_at.values())
+    replayed = (replayed_series(name, by_policy[name], read_at[0], read_at[-1]) for name in names)
+    series = tuple(each for each in replayed if each.at)
     # Days are simulated as a whole: leave out a day with data from after the requested end.
     whole = [row for row in rows if scope.end is None or row["period_end"] <= scope.end]
     goes_on = sorted({row["day"] for row in rows} - {row["day"] for row in whole})
@@ -415,34 +411,35 @@ def read_policies(scope: Scope) -> Comparison:
     gaps = read_optimality_gaps(
         scope.reader, scope.cluster, since=min(days), until=max(days), group=scope.group_id
     )
+    failed = [
+        f"{row['policy']} could not be replayed on {row['days']} days: {row['reason']}"
+        for row in not_compared(whole)
+    ]
     return Comparison(
         series=series,
         results=sum_up(whole, gaps, By.WAITING_P99.value),
         model=model_row(whole),
-        reasons=(
-            *(
-                f"{row['policy']} could not be replayed on {row['days']} days: {row['reason']}"
-                for row in not_compared(whole)
-            ),
-            *later,
-        ),
+        reasons=(*failed, *later),
     )
 
 
-def _series(name: str, days: Sequence[Mapping[str, Any]]) -> Series:
-    """Concatenate the days of a policy, separated by None: each day starts from the observed state."""
-    at: list[Any] = []
-    lag: list[int | None] = []
-    most: list[int | None] = []
+def replayed_series(name: str, days: Sequence[Mapping[str, Any]], since: datetime, until: datetime) -> Series:
+    """Concatenate the days of a policy, cut to a period; None separates them: each has a start of its own."""
+    # Replays before model version 3 have times cut to milliseconds, the period has microseconds.
+    since = floor_to_ms(since)
+    points: list[tuple[Any, ...]] = []
     for row in days:
-        if not row["at"]:
-            continue
-        if at:
-            at, lag, most = [*at, row["at"][0]], [*lag, None], [*most, None]
-        at += row["at"]
-        lag += row["lag_records"]
-        most += row["max_member_lag_records"]
-    return Series(shown_policy(name), tuple(at), tuple(lag), tuple(most))
+        columns = (row[column] or () for column in ("at", "lag_records", "max_member_lag_records"))
+        of_day = [point for point in zip(*columns, strict=True) if since <= point[0] <= until]
+        if points and of_day:
+            points.append((of_day[0][0], None, None))
+        points += of_day
+    return Series(
+        name=shown_policy(name),
+        at=tuple(at for at, _, _ in points),
+        lag_records=tuple(lag for _, lag, _ in points),
+        max_member_lag_records=tuple(most for _, _, most in points),
+    )
 
 
 def group_lags(lag: pa.Table, members: pa.Table) -> list[dict[str, Any]]:
@@ -488,21 +485,6 @@ def observed_lag(lag: pa.Table, read_at: Mapping[str, datetime]) -> Series:
         max_member_lag_records=tuple(most.get(row["snapshot_id"]) for row in totals),
         num_unknown=tuple(row["count_all"] - row["lag_records_count"] for row in totals),
         unknown=tuple((status, len(counts), max(counts)) for status, counts in sorted(by_status.items())),
-    )
-
-
-def cut(series: Series, since: datetime, until: datetime) -> Series:
-    """Cut a simulated series to a period."""
-    # Replays before model version 3 have times cut to milliseconds, the period has microseconds.
-    since = floor_to_ms(since)
-    places = [place for place, at in enumerate(series.at) if since <= at <= until]
-    while places and series.lag_records[places[0]] is None:
-        places.pop(0)
-    return Series(
-        name=series.name,
-        at=tuple(series.at[place] for place in places),
-        lag_records=tuple(series.lag_records[place] for place in places),
-        max_member_lag_records=tuple(series.max_member_lag_records[place] for place in places),
     )
 
 

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from evenlag.lake.tables import LAG, MEMBERS
-from evenlag.report.model import Series
-from evenlag.report.read_report import cut, group_lags
+from evenlag.report.read_report import group_lags, replayed_series
 from tests.support.lakes.snapshots import arrow
 
 READ_AT = datetime(2026, 3, 1, 12, 0, 0, 123_789, UTC)
@@ -41,5 +40,6 @@ def test_a_simulated_line_begins_at_the_first_snapshot(cut_to_us: int) -> None:
     read_at = [READ_AT + timedelta(minutes=5 * number) for number in range(3)]
     at = [each - timedelta(microseconds=each.microsecond % cut_to_us) for each in read_at]
     earlier = at[0] - timedelta(minutes=5)
-    series = Series("range", (earlier, *at), (7, 153, 10, 4), (7, 100, 5, 4))
-    assert cut(series, read_at[0], read_at[-1]).lag_records == (153, 10, 4)
+    days = [{"at": [earlier, *at], "lag_records": [7, 153, 10, 4], "max_member_lag_records": [7, 100, 5, 4]}]
+    found = replayed_series("range", days, read_at[0], read_at[-1])
+    assert found.lag_records == (153, 10, 4)
