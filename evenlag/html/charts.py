@@ -122,11 +122,12 @@ def svg(figure: Any, name: str, label: str) -> str:
     return drawn.replace("<svg ", f'<svg role="img" aria-label="{text(label)}" ', 1)
 
 
-def both_sizes(name: str, label: str, draw: Callable[[Size], Any], *, narrow: Size, wide: Size) -> str:
-    """Render a chart for narrow and for wide pages; CSS shows the one that fits."""
+def both_sizes(name: str, label: str, draw: Callable[[Size], Any], *, narrow: float, wide: float) -> str:
+    """Render a chart for narrow and for wide pages, by its heights; CSS shows the one that fits."""
+    sizes = {"on-phone": Size(4.3, narrow), "on-desk": Size(9.9, wide, is_wide=True)}
     return "".join(
         f'<div class="{kind}">{svg(draw(size), f"{name}-{kind}", label)}</div>'
-        for kind, size in (("on-phone", narrow), ("on-desk", wide))
+        for kind, size in sizes.items()
     )
 
 
@@ -267,13 +268,10 @@ def _touches(label: _Taken, other: _Taken) -> bool:
     return other.lane < label.lane and label.start <= other.place <= label.end
 
 
-def draw_marks(figure: Any, axes: Any, marks: Sequence[ChartMark]) -> int:
-    """Draw marks with labels above the content of a chart, whose limits must be final.
-
-    Returns the number of marks without a label, because there was no room.
-    """
+def draw_marks(figure: Any, axes: Any, marks: Sequence[ChartMark]) -> None:
+    """Draw marks above the content of a chart, whose limits must be final, with labels where they fit."""
     if not marks:
-        return 0
+        return
     figure.draw_without_rendering()
     box = axes.get_window_extent()
     width, height = (side * _POINTS_PER_INCH / figure.dpi for side in (box.width, box.height))
@@ -289,8 +287,7 @@ def draw_marks(figure: Any, axes: Any, marks: Sequence[ChartMark]) -> int:
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom, bottom + (top - bottom) / (1 - band))
     lane_share = band / (num_lanes + 4 / _LANE)
-    num_without = 0
-    for (mark, _, count), label, place in zip(joined, labels, places, strict=True):
+    for (mark, _, _), label, place in zip(joined, labels, places, strict=True):
         y = 1 - band if place is None else 1 - (place.lane + 0.5) * lane_share
         x = x_by_mark[mark]
         axes.axvline(x, ymax=y, color=ACCENT, linewidth=1.2)
@@ -299,14 +296,12 @@ def draw_marks(figure: Any, axes: Any, marks: Sequence[ChartMark]) -> int:
             transform=axes.get_xaxis_transform(),
         )  # fmt: skip
         if place is None:
-            num_without += count
             continue
         axes.annotate(
             label, (x, y), xycoords=axes.get_xaxis_transform(),
             xytext=(-_GAP if place.is_left else _GAP, 0), textcoords="offset points",
             ha="right" if place.is_left else "left", va="center", fontsize=_FONT_SIZE, color=INK,
         )  # fmt: skip
-    return num_without
 
 
 def _join(marks: Sequence[ChartMark], places: Sequence[float]) -> list[tuple[ChartMark, float, int]]:

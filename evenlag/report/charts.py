@@ -20,12 +20,11 @@ from evenlag.html.charts import (
     Size,
     both_sizes,
     draw_marks,
-    finish_axes,
     new_figure,
     plot_lines,
     with_gaps,
 )
-from evenlag.report.model import HINT_EVENTS, LagChange, Mark, MemberLag, Series, Timeline
+from evenlag.report.model import HINT_EVENTS, LagChange, Mark, Series, Timeline
 from evenlag.safe_text import printable
 
 MAX_MEMBERS: Final = 16
@@ -66,6 +65,8 @@ def change_plot(change: LagChange) -> str:
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x", color=FAINT, linewidth=0.6)
         bar = 0.78 / len(parts)
+        most = max((getattr(member, name) or 0 for member in members for name, _ in parts), default=0)
+        has_values = size.is_wide and most > 0
         for number, (name, colour) in enumerate(parts):
             values = [getattr(member, name) for member in members]
             places = [row + (number - (len(parts) - 1) / 2) * bar for row in range(len(members))]
@@ -74,12 +75,11 @@ def change_plot(change: LagChange) -> str:
             for place, value in zip(places, values, strict=True):
                 if value is None and name not in without:
                     _annotate(axes, "not known", 0, place)
-        most = max((getattr(member, name) or 0 for member in members for name, _ in parts), default=0)
-        axes.set_xlim(0, most * 1.05 or 1)
+                elif value is not None and has_values:
+                    _annotate(axes, f"{value:,}", value, place, xytext=(3, 0), fontsize=7)
+        axes.set_xlim(0, most * (1.1 if has_values else 1.05) or 1)
         if not most:
             axes.set_xticks([0])
-        elif size.is_wide:
-            _write_values(axes, members, parts, bar, most)
         axes.set_yticks(range(len(members)), [short(member.name, size) for member in members])
         axes.invert_yaxis()
         axes.set_xlabel("lag, records")
@@ -91,12 +91,7 @@ def change_plot(change: LagChange) -> str:
         axes.xaxis.label.set_color(INK)
         return figure
 
-    return both_sizes("change", _change_label(change), draw, **_sizes(height, height))
-
-
-def _sizes(narrow: float, wide: float) -> dict[str, Size]:
-    """The sizes of a chart by its heights."""
-    return {"narrow": Size(4.3, narrow), "wide": Size(9.9, wide, is_wide=True)}
+    return both_sizes("change", _change_label(change), draw, narrow=height, wide=height)
 
 
 def _change_label(change: LagChange) -> str:
@@ -127,7 +122,7 @@ def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark]
         plot_lines(axes, lag_lines(replayed))
         axes.set_ylim(bottom=0)
         axes.set_ylabel("lag, records")
-        finish_axes(axes)
+        axes.yaxis.label.set_color(INK)
         peak = max((each.peak or 0 for each in (observed, *replayed)), default=0)
         axes.yaxis.set_major_formatter(lambda value, _position: _tick(value, peak, size))
         if all(each.peak is None for each in (observed, *replayed)):
@@ -142,7 +137,7 @@ def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark]
         draw_marks(figure, axes, chart_marks(hints))
         return figure
 
-    return both_sizes("lag", _lag_label(observed, replayed), draw, **_sizes(3.2, 3.8))
+    return both_sizes("lag", _lag_label(observed, replayed), draw, narrow=3.2, wide=3.8)
 
 
 def chart_marks(hints: Iterable[Mark]) -> list[ChartMark]:
@@ -153,18 +148,6 @@ def chart_marks(hints: Iterable[Mark]) -> list[ChartMark]:
 def lag_lines(replayed: Sequence[Series]) -> list[Line]:
     """Return the lines of the candidates."""
     return [Line(each.at, each.lag_records) for each in replayed]
-
-
-def _write_values(
-    axes: Any, members: Sequence[MemberLag], parts: Sequence[tuple[str, str]], bar: float, most: int
-) -> None:
-    for number, (name, _) in enumerate(parts):
-        for row, member in enumerate(members):
-            value = getattr(member, name)
-            if value is not None:
-                place = row + (number - (len(parts) - 1) / 2) * bar
-                _annotate(axes, f"{value:,}", value, place, xytext=(3, 0), fontsize=7)
-    axes.set_xlim(0, most * 1.1)
 
 
 def _annotate(axes: Any, words: str, at: Any, row: float, **style: Any) -> None:
@@ -274,7 +257,7 @@ def timeline_plot(timeline: Timeline, owner_numbers: dict[str, int]) -> str:
 
     hints = [mark for mark in timeline.marks if mark.kind == "hint"]
     height = 0.75 + 0.24 * len(rows) + (_LABELS if hints else 0)
-    return both_sizes("timeline", _label(timeline), draw, **_sizes(height, height))
+    return both_sizes("timeline", _label(timeline), draw, narrow=height, wide=height)
 
 
 def _draw_bar(

@@ -76,7 +76,7 @@ def test_in_a_chart_labels_are_above_the_data_and_do_not_overlap() -> None:
             ChartMark(41, "followed", "o"),
             ChartMark(99, "expired", "s"),
         ]
-        assert draw_marks(figure, axes, marks) == 0
+        draw_marks(figure, axes, marks)
         boxes = _boxes(figure, axes)
         assert len(boxes) == 3
         data_top = axes.transData.transform((0, 50))[1]
@@ -92,10 +92,9 @@ def test_marks_of_one_kind_at_one_place_share_a_label_and_a_hundred_still_fit() 
     figure, axes = new_figure(Size(4.3, 3.0))
     axes.set_xlim(0, 100)
     marks = [ChartMark(number / 2, "published", "v") for number in range(100)]
-    without = draw_marks(figure, axes, [ChartMark(0, "followed", "o"), ChartMark(0, "followed", "o"), *marks])
+    draw_marks(figure, axes, [ChartMark(0, "followed", "o"), ChartMark(0, "followed", "o"), *marks])
     drawn = svg(figure, "x", "x")
     assert "2 followed" in drawn
-    assert 0 < without < 100
-    assert len(re.findall("published", drawn)) > 0
+    assert 0 < len(re.findall("published", drawn)) < 100
     boxes = _boxes(figure, axes)
     assert not any(box.overlaps(other) for n, box in enumerate(boxes) for other in boxes[n + 1 :])
