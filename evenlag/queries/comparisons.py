@@ -21,18 +21,8 @@ OBSERVED: Final = "observed"
 # Displayed names of the real history: in the model like the candidates, and as Kafka reported it.
 OBSERVED_SHOWN: Final = "as it ran (replayed)"
 MEASURED_SHOWN: Final = "as it ran (measured)"
-_COLUMNS: Final = (
-    "day", "group_id", "policy", "settings", "reason", "mean_lag_records", "max_lag_records",
-    "max_time_lag_ms", "drain_time_ms", "moves", "takeover_moves", "rebalances", "waiting_p50_ms",
-    "waiting_p95_ms", "waiting_p99_ms", "record_s", "record_s_above_5s", "record_s_above_30s",
-    "record_s_above_300s",
-    "num_observed_capacities", "num_assumed_capacities", "median_error", "p95_error", "median_error_records",
-    "p95_error_records", "num_error_snapshots", "period_end", "num_unknown_ages", "unknown_share",
-    "num_unknown_partitions", "measured_mean_lag_records", "measured_max_lag_records",
-    "measured_max_time_lag_ms", "measured_unknown_share", "num_unknown_lags", "num_unknown_time_lags",
-    "peak_member_lag_records", "least_peak_member_lag_records", "most_peak_member_lag_records",
-    "least_record_s", "most_record_s", "wide_share",
-)  # fmt: skip
+# The others have a value for each snapshot.
+_COLUMNS: Final = tuple(column.name for column in REPLAYS.columns if not column.type.startswith("ARRAY"))
 # (day, group id, policy) → sum and number of the gaps of its snapshots.
 OptimalityGaps: TypeAlias = "dict[tuple[date, str, str], tuple[float, int]]"
 
