@@ -106,7 +106,11 @@ def _check_freshness(scope: LakeScope, max_age_s: int | None, *, as_json: bool) 
     from evenlag.monitoring.lake_health import read_freshness
 
     reader, schedules = _lake_and_schedules(scope, max_age_s)
-    found = read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)
+    now = datetime.now(UTC)
+    found = [
+        read_freshness(reader, cluster, schedule, now, max_age_s=max_age_s)
+        for cluster, schedule in sorted(schedules.items())
+    ]
     is_well = all(one.is_fresh for one in found)
     if as_json:
         print_json({"well": is_well, "freshness": [asdict(one) for one in found]})

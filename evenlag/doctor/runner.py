@@ -4,7 +4,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -106,15 +106,15 @@ def _lanes_of_policy(loaded: LoadedPolicy, reader: LakeReader, request: Request)
         view = KafkaView(policy, name, reader, timeout_ms=timeout_ms)
         checks = kafka_checks(view, loaded, probe_writes=request.probe_writes)
         lanes.append(Lane(name, tuple(checks), view.close))
-        look = partial(_check_freshness, reader, {name: policy.clusters[name].schedule}, request.max_age_s)
+        look = partial(_check_freshness, reader, name, policy.clusters[name].schedule, request.max_age_s)
         lanes.append(Lane(name, (Check("freshness", "snapshot", look),)))
     return lanes
 
 
 def _check_freshness(
-    reader: LakeReader, schedules: Mapping[str, str | None], max_age_s: int | None
+    reader: LakeReader, cluster: str, schedule: str | None, max_age_s: int | None
 ) -> list[Finding]:
-    [found] = read_freshness(reader, schedules, datetime.now(UTC), max_age_s=max_age_s)
+    found = read_freshness(reader, cluster, schedule, datetime.now(UTC), max_age_s=max_age_s)
     if found.is_fresh:
         return ok(found.reason)
     return failed(found.reason, "look at the last runs of the cycle (docs/runbook.md)")

@@ -151,7 +151,7 @@ def _find_faults(
 ) -> dict[str, Mapping[str, str | None] | None]:
     """Messages of each kind by subject; None: the kind, or this subject, cannot be determined."""
     settings = loaded.policy.clusters[cluster]
-    freshness = read_freshness(reader, {cluster: settings.schedule}, now)[0]
+    freshness = read_freshness(reader, cluster, settings.schedule, now)
     snapshot = reader.latest_snapshot(cluster)
     is_decided = snapshot is not None and _is_decided(reader, snapshot)
     found: dict[str, Mapping[str, str | None] | None] = {

@@ -205,7 +205,7 @@ def _readings(reader: LakeReader, cluster: str, schedule: str | None, now: datet
             f"a reading on each of the last {_LOOK_BACK_DAYS} closed days",
             "nobody watched the cluster then, and it cannot be read afterwards: why did its cycles not run?",
         )
-    fresh = read_freshness(reader, {cluster: schedule}, now)[0]
+    fresh = read_freshness(reader, cluster, schedule, now)
     limit = "by the schedule" if fresh.limit_s is None else f"{fresh.limit_s:,.0f} s"
     yield Check(SNAPSHOTS.name, FRESHNESS, fresh.is_fresh, str(fresh.snapshot_id), limit, fresh.reason)
 
@@ -232,35 +232,19 @@ class Freshness:
 
 
 def read_freshness(
-    reader: LakeReader,
-    schedules: Mapping[str, str | None],
-    now: datetime,
-    *,
-    max_age_s: float | None = None,
-) -> list[Freshness]:
-    """Check the age of the newest snapshot of clusters.
+    reader: LakeReader, cluster: str, schedule: str | None, now: datetime, *, max_age_s: float | None = None
+) -> Freshness:
+    """Check the age of the newest snapshot of a cluster.
 
     Without `max_age_s` the schedule decides: the last run may still be active, the run before it must have
     left a snapshot. A snapshot of the last three minutes is always fresh. A cluster without a schedule is run
-    manually, and any snapshot is fresh. Returns one per cluster, sorted by name.
+    manually, and any snapshot is fresh.
     """
-    return [
-        _freshness(name, reader.latest_snapshot(name), schedule, now, max_age_s)
-        for name, schedule in sorted(schedules.items())
-    ]
-
-
-def _freshness(
-    cluster: str,
-    row: Mapping[str, Any] | None,
-    schedule: str | None,
-    now: datetime,
-    max_age_s: float | None,
-) -> Freshness:
     limit_s, due = max_age_s, None
     if max_age_s is None and schedule is not None:
         due = min(last_due(schedule, now, _DUE_RUNS)[-1], now - _SHORTEST_LIMIT)
         limit_s = (now - due).total_seconds()
+    row = reader.latest_snapshot(cluster)
     if row is None:
         reason = "there is no finished snapshot yet"
         return Freshness(cluster, None, None, None, None, limit_s, is_fresh=False, reason=reason)

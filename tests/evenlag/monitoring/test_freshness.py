@@ -37,7 +37,7 @@ def test_the_schedule_says_how_old_the_newest_snapshot_may_be(
 ) -> None:
     row = HEAD | marker(slot=NOW - age, finished_at=NOW - age)
     append_once(str(tmp_path), SNAPSHOTS, [row], None)
-    (found,) = read_freshness(LakeReader(str(tmp_path)), {"c": schedule}, NOW)
+    found = read_freshness(LakeReader(str(tmp_path)), "c", schedule, NOW)
     assert found.is_fresh is is_fresh, found.reason
 
 
@@ -45,5 +45,5 @@ def test_an_age_that_is_asked_for_overrides_the_schedule(tmp_path: Path) -> None
     row = HEAD | marker(slot=NOW - 2 * MINUTE, finished_at=NOW - 2 * MINUTE)
     append_once(str(tmp_path), SNAPSHOTS, [row], None)
     reader = LakeReader(str(tmp_path))
-    limits = {age: read_freshness(reader, {"c": "* * * * *"}, NOW, max_age_s=age)[0] for age in (119, 121)}
+    limits = {age: read_freshness(reader, "c", "* * * * *", NOW, max_age_s=age) for age in (119, 121)}
     assert {age: found.is_fresh for age, found in limits.items()} == {119: False, 121: True}
