@@ -8,7 +8,7 @@ newest slot.
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final
 
 # The longest pause after failed cycles, unless the interval is longer.
 MAX_PAUSE_MS: Final = 600_000
@@ -17,13 +17,6 @@ _MAX_SLEEP_MS: Final = 1_000
 _MAX_DOUBLINGS: Final = 20
 _MS: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
-
-
-class NextSlot(NamedTuple):
-    """The next slot since the epoch, and the time until it is due; 0 when it is due already."""
-
-    slot_ms: int
-    wait_ms: int
 
 
 class SlotClock:
@@ -53,12 +46,14 @@ class SlotClock:
 
     def wait(self) -> datetime:
         """Wait until a slot is due."""
-        while (found := self.find_next()).wait_ms > 0:
-            self._sleep(min(found.wait_ms, _MAX_SLEEP_MS) / 1000)
+        now_ms = self._now_ms()
+        while (slot_ms := self._next_slot(now_ms)) > now_ms:
+            self._sleep(min(slot_ms - now_ms, _MAX_SLEEP_MS) / 1000)
+            now_ms = self._now_ms()
         if self._first_ms is None:
-            self._first_ms = found.slot_ms
-        self._last_ms = found.slot_ms
-        return _EPOCH + found.slot_ms * _MS
+            self._first_ms = slot_ms
+        self._last_ms = slot_ms
+        return _EPOCH + slot_ms * _MS
 
     def succeeded(self) -> datetime:
         """Record that the cycle of the last slot succeeded; return the next slot by the present clock."""
@@ -70,27 +65,27 @@ class SlotClock:
 
     def _ended(self, num_failures: int) -> datetime:
         self._num_failures = num_failures
-        return _EPOCH + self.find_next().slot_ms * _MS
+        return _EPOCH + self._next_slot(self._now_ms()) * _MS
 
-    def find_next(self) -> NextSlot:
-        """Find the next slot at the current time."""
-        now_ms = (self._now() - _EPOCH) // _MS
+    def _now_ms(self) -> int:
+        return (self._now() - _EPOCH) // _MS
+
+    def _next_slot(self, now_ms: int) -> int:
+        """The next slot, since the epoch; one that is not later than now is due."""
         if self._first_ms is None:
-            return NextSlot(now_ms, 0)
-        found = self._next_from(now_ms)
-        if found.wait_ms > self._distance_ms() + self._every_ms:
+            return now_ms
+        slot_ms = self._multiple(now_ms)
+        if slot_ms - now_ms > self._distance_ms() + self._every_ms:
             self._follow_clock(now_ms)
-            found = self._next_from(now_ms)
-        return found
+            slot_ms = self._multiple(now_ms)
+        return slot_ms
 
-    def _next_from(self, now_ms: int) -> NextSlot:
+    def _multiple(self, now_ms: int) -> int:
+        """The newest multiple that is due, or the first one that is far enough from the last slot."""
         earliest = self._last_ms + self._distance_ms() - self._every_ms // 2
-        multiple = max((now_ms - self._offset_ms) // self._every_ms, self._multiple_from(earliest))
-        slot_ms = multiple * self._every_ms + self._offset_ms
-        return NextSlot(slot_ms, max(slot_ms - now_ms, 0))
-
-    def _multiple_from(self, moment_ms: int) -> int:
-        return -((self._offset_ms - moment_ms) // self._every_ms)
+        newest = (now_ms - self._offset_ms) // self._every_ms
+        first = -((self._offset_ms - earliest) // self._every_ms)
+        return max(newest, first) * self._every_ms + self._offset_ms
 
     def _distance_ms(self) -> int:
         doubled = self._every_ms << min(max(self._num_failures - 1, 0), _MAX_DOUBLINGS)
