@@ -9,6 +9,7 @@ import base64
 import binascii
 import hmac
 import math
+import os
 import resource
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -108,21 +109,18 @@ def make_app(
 def listen(host: str, port: int) -> socket.socket:
     """Open the server's socket."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        opened = socket.socket(family, kind, protocol)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise AddressError(f"the host {host} cannot be used: {error.strerror}") from error
+    is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(address)
         # From here on a request waits for the application; its address is printed before it runs.
-        opened.listen(_BACKLOG)
+        return socket.create_server(address, family=family, backlog=_BACKLOG, dualstack_ipv6=is_dual)
     except OSError as error:
-        opened.close()
+        reason = os.strerror(error.errno or 0)
         raise AddressError(
-            f"cannot listen on {host}:{port}: {error.strerror}; name another --port, or 0 for any free one"
+            f"cannot listen on {host}:{port}: {reason}; name another --port, or 0 for any free one"
         ) from error
-    return opened
 
 
 def make_server(app: Starlette) -> uvicorn.Server:
