@@ -25,6 +25,7 @@ MEASURED_SHOWN: Final = "as it ran (measured)"
 _COLUMNS: Final = tuple(column.name for column in REPLAYS.columns if not column.type.startswith("ARRAY"))
 # (day, group id, policy) → sum and number of the gaps of its snapshots.
 OptimalityGaps: TypeAlias = "dict[tuple[date, str, str], tuple[float, int]]"
+_Cells: TypeAlias = "list[dict[str, dict[str, Any]]]"
 
 
 class By(StrEnum):
@@ -88,7 +89,7 @@ def sum_up(
     numbers, see the table ``replays``; ``measured_*``, of `observed` only, are without the model. A
     continuous replay covers all days up to the end of its period.
     """
-    whole, policies = _counted_cells(replays)
+    _, whole, policies = _cells(replays)
     best_in: dict[str, int] = defaultdict(int)
     for cell in whole:
         least = min(_rank(row, by) for row in cell.values())
@@ -108,31 +109,30 @@ def count_left_out(replays: Sequence[dict[str, Any]]) -> dict[str, int]:
 
     ``left_out``: a policy has no replay of them; ``partly_known``: the lag of a partition was never known.
     """
-    whole = len(_whole_cells(replays)[0])
+    whole, counted, _ = _cells(replays)
     return {
-        "left_out": len({(row["day"], row["group_id"]) for row in replays}) - whole,
-        "partly_known": whole - len(_counted_cells(replays)[0]),
+        "left_out": len({(row["day"], row["group_id"]) for row in replays}) - len(whole),
+        "partly_known": len(whole) - len(counted),
     }
-
-
-def _counted_cells(replays: Sequence[dict[str, Any]]) -> tuple[list[dict[str, dict[str, Any]]], set[str]]:
-    """The whole cells without a partition of unknown lag; all of them if each has one."""
-    whole, policies = _whole_cells(replays)
-    return [cell for cell in whole if not any(map(_is_partly_known, cell.values()))] or whole, policies
 
 
 def _is_partly_known(row: dict[str, Any]) -> bool:
     return bool(row["num_unknown_partitions"])
 
 
-def _whole_cells(replays: Sequence[dict[str, Any]]) -> tuple[list[dict[str, dict[str, Any]]], set[str]]:
-    """Replays by policy, of each group-day that all policies have; and the policies."""
+def _cells(replays: Sequence[dict[str, Any]]) -> tuple[_Cells, _Cells, set[str]]:
+    """Replays by policy, of each group-day that all policies have.
+
+    Returns all of them; those without a partition of unknown lag, or all if each has one; and the policies.
+    """
     cells: dict[tuple[date, str], dict[str, dict[str, Any]]] = defaultdict(dict)
     for row in replays:
         if row["reason"] is None:
             cells[row["day"], row["group_id"]][row["policy"]] = row
     policies = {row["policy"] for row in replays if row["reason"] is None}
-    return [cell for cell in cells.values() if set(cell) == policies], policies
+    whole = [cell for cell in cells.values() if set(cell) == policies]
+    known = [cell for cell in whole if not any(map(_is_partly_known, cell.values()))]
+    return whole, known or whole, policies
 
 
 def _rank(row: dict[str, Any], by: str) -> tuple[float, float, int]:
