@@ -132,12 +132,12 @@ class TimePoints:
         column[:, rows, 0] = at, offset, np.where(is_ahead, _AHEAD, _RECORD)
         self._set(np.concatenate([self._points[:, :, :-1], column, self._points[:, :, -1:]], axis=2))
 
-    def _bracket(self, row: Int64s, position: Int64s) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-        """Moment and offset of the last point at or below each position, and of the first point above it."""
+    def _bracket(self, row: Int64s, position: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """Moment and offset of the last point at or below each position, moment of the first one above it."""
         at, offset = self._at[row], self._offset[row]
         if not at.shape[1]:
             none = np.full(len(row), _UNKNOWN, dtype=np.int64)
-            return none, none, np.full(len(row), _NEVER, dtype=np.int64), none
+            return none, none, np.full(len(row), _NEVER, dtype=np.int64)
         is_below = (at >= 0) & (offset <= position[:, None]) & ~self._is_upper(row, position)
         is_above = (at >= 0) & (offset > position[:, None])
         below = np.where(is_below, at, _UNKNOWN).argmax(axis=1)
@@ -147,12 +147,11 @@ class TimePoints:
             np.where(is_below[each, below], at[each, below], _UNKNOWN),
             offset[each, below],
             np.where(is_above[each, above], at[each, above], _NEVER),
-            offset[each, above],
         )
 
     def _next_moments(self, row: Int64s, position: Int64s, now_ms: int) -> tuple[Int64s, Int64s]:
         """Partitions to ask about, and the moment for each: that of its position with the widest bracket."""
-        below_at, below, above_at, _ = self._bracket(row, position)
+        below_at, below, above_at = self._bracket(row, position)
         young = np.where(above_at == _NEVER, 0, now_ms - above_at).clip(min=0).astype(np.float64)
         old = np.where(below_at < 0, np.inf, now_ms - below_at).astype(np.float64)
         grown = np.maximum(_FIRST_AGE_MS, young * _AGE_FACTOR)

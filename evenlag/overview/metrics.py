@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from evenlag.enums import Outcome, OutcomeReason, PlanEvent
-from evenlag.lake.filters import Filter, matching
+from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
 from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS
@@ -388,20 +388,16 @@ def read_metrics(lake: str, cluster: str, now: datetime) -> dict[str, float]:
         "snapshot.groups": snapshot["num_groups"],
         "snapshot.partitions": snapshot["num_partitions"],
     }
-    figures |= _lag(reader, wanted, snapshot["num_groups"]) | _plans(reader, snapshot)
+    lag = reader.read(LAG, columns=SUM_COLUMNS, filters=wanted)
+    if lag.num_rows or snapshot["num_groups"] == 0:
+        # A snapshot without groups has a lag of 0.
+        known = sum_lag(lag)
+        figures["lag.records"] = known["lag_records"] if lag.num_rows else 0
+        figures["lag.unknown_partitions"] = known["num_unknown_partitions"]
+    figures |= _plans(reader, snapshot)
     outcomes = reader.read(OUTCOMES, columns=["outcome"], filters=wanted)["outcome"].to_pylist()
     figures |= {f"outcomes.{outcome.lower()}": outcomes.count(outcome) for outcome in _OUTCOMES}
     return {name: value for name, value in figures.items() if value is not None}
-
-
-def _lag(reader: LakeReader, wanted: list[Filter], num_groups: int | None) -> dict[str, Any]:
-    """Sum the known lag, and count partitions with unknown lag; a snapshot without groups has a lag of 0."""
-    lag = reader.read(LAG, columns=SUM_COLUMNS, filters=wanted)
-    if not lag.num_rows and num_groups != 0:
-        return {}
-    found = sum_lag(lag)
-    total = found["lag_records"] if lag.num_rows else 0
-    return {"lag.records": total, "lag.unknown_partitions": found["num_unknown_partitions"]}
 
 
 def _plans(reader: LakeReader, snapshot: Mapping[str, Any]) -> dict[str, int]:
