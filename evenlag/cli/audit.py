@@ -222,7 +222,6 @@ def anomalies(
 
 @app.command("build")
 def build(
-    context: typer.Context,
     *,
     rebuild: Annotated[bool, flag("--rebuild", "Audit every day again.")] = False,
     remote: RemoteOption = None,
@@ -232,7 +231,7 @@ def build(
     """Audit the newest snapshots, as the DAG assignment_audit does hourly; starts Spark."""
     _, name = scope.open()
     options = {"cluster": name, "lake": scope.lake, "config": scope.config, "rebuild": rebuild}
-    audited = job_result(context, remote, "audit", **options)
+    audited = job_result(remote, "audit", **options)
     if as_json:
         print_json({"cluster": name} | audited)
         return

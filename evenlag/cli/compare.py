@@ -136,7 +136,6 @@ def _print(cluster: str, answer: dict[str, Any], by: str, num_days: int) -> None
 
 @app.command("run")
 def run(
-    context: typer.Context,
     *,
     day: Annotated[
         date | None, option("--day", "DAY", "UTC day; default: yesterday.", day_type, show_default=False)
@@ -169,7 +168,7 @@ def run(
     if to is not None and to < first:
         raise UsageError(f"--to {to} lies before --day {first}")
     days = {"cluster": name, "day": first, "to": to or first, "config": scope.config, "assignor": assignor}
-    done = job_result(context, remote, "compare", **days, continuous=continuous, force=force)
+    done = job_result(remote, "compare", **days, continuous=continuous, force=force)
     if as_json:
         print_json({"cluster": name, "is_continuous": continuous} | done)
         return

@@ -19,8 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-import typer
-
 from evenlag.cli.console import ReportProgress, shown_progress
 from evenlag.errors import JobError
 from evenlag.job_events import (
@@ -38,8 +36,6 @@ from evenlag.safe_text import printable_lines
 from evenlag.spark_connect import REMOTE_VARIABLE, find_remote
 
 Receive = Callable[[CycleEnded | JobNotice | JobResult], None]
-# What :func:`run_job` is. Commands take it from the context's `obj`, so that tests can replace it.
-JobRunner = Callable[..., dict[str, Any] | None]
 
 # An interrupted job ends its JVM, and then the remaining processes of its group end.
 _ENDINGS: Final = (Ending(signal.SIGINT, False, 12.0), Ending(0, True, 3.0))
@@ -62,12 +58,6 @@ class JobFailedError(JobError):
 
 class SparkMissingError(JobError):
     """Raised when PySpark, the jobs or Java are not installed."""
-
-
-def job_runner(context: typer.Context, remote: str | None = None) -> JobRunner:
-    """Return the runner of the context: :func:`run_job`, unless a test replaced it."""
-    runner: JobRunner = context.obj or run_job
-    return runner if remote is None else partial(runner, remote=remote)
 
 
 def run_job(
@@ -98,10 +88,10 @@ def run_job(
     return _conclude(job, process.run(), outcome)
 
 
-def job_result(context: typer.Context, remote: str | None, job: str, /, **options: object) -> dict[str, Any]:
+def job_result(remote: str | None, job: str, /, **options: object) -> dict[str, Any]:
     """Run a job, show its progress, and return its result, which must exist."""
     with shown_progress() as report:
-        return sent_result(job, job_runner(context, remote)(job, job_arguments(**options), report))
+        return sent_result(job, run_job(job, job_arguments(**options), report, remote=remote))
 
 
 def sent_result(job: str, result: dict[str, Any] | None) -> dict[str, Any]:

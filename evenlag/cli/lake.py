@@ -92,7 +92,6 @@ def views(
 
 @app.command("maintain")
 def maintain(
-    context: typer.Context,
     *,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="STEP", help=f"{_STEP_NAMES}; repeatable.")
@@ -109,7 +108,7 @@ def maintain(
     name = _checked_cluster(scope)
     options = {"only": only, "config": scope.config, "cluster": name, "dry_run": dry_run}
     try:
-        done = job_result(context, remote, "maintain", **options)
+        done = job_result(remote, "maintain", **options)
     except JobFailedError as error:
         # Other steps succeeded: show them before the error.
         if error.result is not None:
@@ -120,7 +119,6 @@ def maintain(
 
 @app.command("erase")
 def erase(
-    context: typer.Context,
     *,
     group: Annotated[
         str | None, option("--group -g", "GROUP", "Delete the rows of this group, and its name elsewhere.")
@@ -142,7 +140,7 @@ def erase(
     if not (dry_run or yes):
         confirm(f"Erase {what} from all tables? It cannot be undone.")
     options = {"group": group, "member": member, "config": scope.config, "cluster": name, "dry_run": dry_run}
-    done = job_result(context, remote, "erase", **options)
+    done = job_result(remote, "erase", **options)
     if as_json:
         print_json({"is_dry_run": dry_run} | done)
         return

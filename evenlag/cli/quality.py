@@ -20,7 +20,6 @@ app = typer.Typer(no_args_is_help=True, help="The suites that judge snapshots an
 
 @app.command("context")
 def export_context(
-    context: typer.Context,
     *,
     into: Annotated[Path, option("--into", "DIR", _INTO_HELP, path)],
     runs: Annotated[int, option("--runs", "N", "How many of the last runs.", whole(1, 1_000))] = 50,
@@ -29,5 +28,5 @@ def export_context(
     """Write the suites, the values that they judged and the results as a Great Expectations file context."""
     require_policy(scope.config)
     name = find_cluster(find_lake(None, scope.config), scope.cluster)
-    done = job_result(context, None, "data_docs", config=scope.config, cluster=name, runs=runs, context=into)
+    done = job_result(None, "data_docs", config=scope.config, cluster=name, runs=runs, context=into)
     console().print(f"Wrote the context of {done['num_runs']} runs to {done['folder']}")

@@ -18,9 +18,10 @@ from typing import Annotated, Any
 
 import typer
 
+from evenlag.cli import job_runner
 from evenlag.cli.cluster_target import BootstrapOption, Target, find_target
 from evenlag.cli.console import ReportProgress, console, print_json, print_line, shown_progress
-from evenlag.cli.job_runner import JobRunner, job_arguments, job_runner, sent_result
+from evenlag.cli.job_runner import job_arguments, sent_result
 from evenlag.cli.option_types import flag, option, pattern
 from evenlag.cli.options import (
     JsonOption,
@@ -45,7 +46,6 @@ _WIDTHS = (6, 13, 10, 5, 6, 9, 7)
 
 
 def run(
-    context: typer.Context,
     *,
     bootstrap_servers: BootstrapOption = None,
     scope: LakeScope,
@@ -89,13 +89,13 @@ def run(
                 config=policy_file,
                 publish=publish,
             )
-            _watch(job_runner(context, remote), arguments, as_json=as_json)
+            _watch(remote, arguments, as_json=as_json)
         return
     slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
     with shown_progress() as report, target.policy_file(scope.config) as policy_file:
         publish_once = _publisher(target, slot, run_id, report) if publish else None
-        answer = _cycle(job_runner(context, remote), target, policy_file, slot, run_id, report, publish_once)
+        answer = _cycle(remote, target, policy_file, slot, run_id, report, publish_once)
         if publish_once is not None:
             answer[CycleStep.PUBLISH] = publish_once()
     answer |= {"cluster": target.name, "lake": target.loaded.policy.lake, "slot": slot, "run_id": run_id}
@@ -107,7 +107,7 @@ def run(
 
 
 def _cycle(
-    run_job: JobRunner,
+    remote: str | None,
     target: Target,
     policy_file: Path | None,
     slot: datetime,
@@ -123,7 +123,8 @@ def _cycle(
             publish()
 
     steps = (CycleStep.OBSERVE, CycleStep.DECIDE)
-    return sent_result("cycle", run_job("cycle", [*steps, *options], report, receive=receive))
+    done = job_runner.run_job("cycle", [*steps, *options], report, remote=remote, receive=receive)
+    return sent_result("cycle", done)
 
 
 def _publisher(
@@ -151,13 +152,13 @@ def _plans(lake: str, cluster: str, snapshot_id: str | None) -> list[dict[str, A
     return plan_rows(LakeReader(lake), cluster, snapshot_id=snapshot_id)
 
 
-def _watch(run_job: JobRunner, arguments: list[str], *, as_json: bool) -> None:
+def _watch(remote: str | None, arguments: list[str], *, as_json: bool) -> None:
     """Run cycles until Ctrl-C, SIGTERM or the end of what reads the output."""
     cycles = _Cycles(as_json=as_json)
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         with _end_with_reader(), shown_progress(is_repeated=True) as report:
-            run_job("watch", arguments, report, receive=cycles.receive)
+            job_runner.run_job("watch", arguments, report, remote=remote, receive=cycles.receive)
     except KeyboardInterrupt:
         counts = f"{number(cycles.num_cycles)} cycles, {number(cycles.num_failed)} failed"
         console(stderr=True).print(f"stopped after {counts}")

@@ -13,6 +13,7 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
+from evenlag.cli import job_runner
 from evenlag.cli.app import app
 from evenlag.kafka.connection import admin_client
 from evenlag.lake.reader import LakeReader
@@ -81,7 +82,11 @@ class InThisProcess:
 
 
 def test_270_groups_are_counted_and_30_malformed_ones_are_named(
-    spark: SparkSession, broker: Broker, tmp_path: Path, unique: Callable[[str], str]
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path: Path,
+    unique: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topic, prefix = unique("orders"), unique("app")
     good = [f"{prefix}-good-{number:03}" for number in range(NUM_GOOD)]
@@ -113,8 +118,8 @@ def test_270_groups_are_counted_and_30_malformed_ones_are_named(
             join(group_id).sync([(topic, [0, 1])])
         for group_id, assignment in zip(bad, bad_assignments(topic.encode()), strict=True):
             join(group_id).sync_bytes(assignment)
-        command = InThisProcess(spark, policy)
-        answer = CliRunner().invoke(app, ["run", "--config", str(policy)], obj=command)
+        monkeypatch.setattr(job_runner, "run_job", InThisProcess(spark, policy))
+        answer = CliRunner().invoke(app, ["run", "--config", str(policy)])
         live = CliRunner().invoke(app, ["lag", "--live", "--config", str(policy), "--json"])
         exported = tmp_path / "lag.csv"
         file = CliRunner().invoke(app, ["lag", "--live", "--config", str(policy), "--export", str(exported)])

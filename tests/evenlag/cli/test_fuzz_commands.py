@@ -134,6 +134,7 @@ REPLACED: Final = (
     "evenlag.publishing.publish.publish_hints",
     "evenlag.publishing.approvals.record_answer",
     "os.execve",
+    "evenlag.cli.job_runner.run_job",
     "evenlag.cli.lag._show_once",
     "evenlag.cli.lag._watch",
     "evenlag.overview.server.listen",
@@ -282,7 +283,7 @@ def _refuse(constant: str) -> Any:
 
 def check(words: list[str], stdin: bytes = b"") -> Result:
     """Call the command, and hold what it did to what is promised of all commands."""
-    result = CliRunner().invoke(app, words, input=stdin, obj=_reach)
+    result = CliRunner().invoke(app, words, input=stdin)
     message = f"{words!a}: {result.exit_code}\n{result.output!a}"
     assert result.exception is None or isinstance(result.exception, SystemExit), (
         f"{words!a}: {result.exception!r}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from evenlag.cli import job_runner
 from evenlag.cli.app import app
 from evenlag.cli.job_runner import JobFailedError
 from evenlag.job_events import CycleEnded, JobNotice
@@ -81,7 +82,9 @@ def policy(recorded: RecordedLake, tmp_path: Path) -> Path:
 
 
 def call(runner: Runner, *arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], obj=runner)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_runner, "run_job", runner)
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def test_a_cycle_is_one_job_of_two_steps(policy: Path, recorded: RecordedLake) -> None:
