@@ -20,7 +20,7 @@ from evenlag.kafka.member_protocol import OTHER_PROTOCOL
 from evenlag.lag.group_lag import counted_rows, measure_lag
 from evenlag.live_lag.snapshot import LiveSnapshot
 from evenlag.planning.eligibility import planning_blocker, summarize_groups
-from evenlag.planning.group_batch import GroupBatch, build_batch
+from evenlag.planning.group_batch import build_batch
 from evenlag.planning.group_planner import GroupPlan, build_group, plan_group
 from evenlag.policy.group_settings import GroupSettings
 from evenlag.queries.lag import group_rows, member_rows, partition_rows
@@ -75,32 +75,27 @@ def preview_plans(
     found = {}
     for number, summary in enumerate(summarize_groups(batch)):
         group_id = batch.group_ids[number]
+        settings = settings_of(group_id)
         blocker = planning_blocker(summary)
         if blocker is None and not batch.num_lag_rows[number]:
             blocker = _NO_TOPICS
-        settings = settings_of(group_id)
         if blocker is not None:
             found[group_id] = PlanPreview(settings.assignor, blocker)
             continue
-        found[group_id] = _preview(batch, number, settings, snapshot.kafka_cluster_id, summary.type)
+        try:
+            plan = plan_group(
+                build_group(batch, number),
+                settings,
+                kafka_cluster_id=snapshot.kafka_cluster_id,
+                group_id=group_id,
+                snapshot_id=_NO_SNAPSHOT,
+                group_type=summary.type,
+            )
+        except AssignorError as error:
+            found[group_id] = PlanPreview(settings.assignor, str(error))
+        else:
+            found[group_id] = _from_plan(plan, settings.assignor)
     return found
-
-
-def _preview(
-    batch: GroupBatch, number: int, settings: GroupSettings, kafka_cluster_id: str, group_type: str | None
-) -> PlanPreview:
-    try:
-        plan = plan_group(
-            build_group(batch, number),
-            settings,
-            kafka_cluster_id=kafka_cluster_id,
-            group_id=batch.group_ids[number],
-            snapshot_id=_NO_SNAPSHOT,
-            group_type=group_type,
-        )
-    except AssignorError as error:
-        return PlanPreview(settings.assignor, str(error))
-    return _from_plan(plan, settings.assignor)
 
 
 def _from_plan(plan: GroupPlan, assignor: str) -> PlanPreview:
