@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -23,7 +23,7 @@ from evenlag.cli.option_types import MAX_DAYS, MAX_ROWS, argument, flag, option,
 from evenlag.cli.option_types import moment as moment_type
 from evenlag.cli.option_types import plan_id as plan_id_type
 from evenlag.cli.options import ClusterOption, ConfigOption, JsonOption, LakeScope, ReasonOption
-from evenlag.context import find_policy
+from evenlag.context import find_policy, newest_snapshot
 from evenlag.enums import CommandApprovals, GroupType, PlanEvent
 from evenlag.errors import JobError, NotFoundError, UsageError
 from evenlag.formatting import (
@@ -107,9 +107,12 @@ def plans(
     if days is not None and since is not None:
         raise UsageError("give --days or --since, not both")
     limit = limit or _DEFAULT_LIMIT
-    days = _DEFAULT_DAYS if days is None and since is None else days
-    between = None if since is None else (since.date(), date.max)
-    rows = plan_rows(reader, name, group=group, days=days, between=between)
+    if since is None:
+        days = _DEFAULT_DAYS if days is None else days
+        first = newest_snapshot(reader, name)["day"] - timedelta(days=days)
+    else:
+        first = since.date()
+    rows = plan_rows(reader, name, group=group, between=(first, date.max))
     rows = [
         row
         for row in rows

@@ -45,7 +45,6 @@ def plan_rows(
     group: str | None = None,
     plan_prefix: str | None = None,
     snapshot_id: str | None = None,
-    days: int | None = None,
     between: tuple[date, date] | None = None,
     until: datetime | None = None,
     events: Sequence[dict[str, Any]] | None = None,
@@ -57,20 +56,16 @@ def plan_rows(
     ``num_unknown_partitions_actual``; ``decided_by`` is None if no user answered, or it is not recorded.
 
     plan_prefix: Of several plans with this start only the newest is found, and those of the 31 days before.
-    days: Number of days before that of the newest snapshot to read; default: all.
+    between: First and last day of the plans' snapshots; default: all.
     until: Return plans as they were at this moment.
     events: Plan events until then; read from the lake if not given.
     """
     filters = matching(cluster=cluster)
-    newest = None if days is None else reader.latest_snapshot(cluster)
-    if days is not None and newest is not None:
-        filters.append(("day", ">=", newest["day"] - timedelta(days=days)))
     narrowed: list[Filter] = [
         (column, "=", value) for column, value in (("group_id", group), ("snapshot_id", snapshot_id)) if value
     ]
     if snapshot_id is not None:
-        filters.append(("day", ">=", slot_day(snapshot_id)))
-        narrowed.append(("day", "<=", slot_day(snapshot_id)))
+        between = slot_day(snapshot_id), slot_day(snapshot_id)
     if between is not None:
         filters.append(("day", ">=", between[0]))
         narrowed.append(("day", "<=", between[1]))
