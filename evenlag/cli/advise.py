@@ -66,10 +66,11 @@ def advise(
     reader, cluster = scope.open()
     snapshot, row = _find(reader, cluster, group)
     if manifest is not None:
-        from evenlag.cli.manifests import ManifestOf, manifest_text
+        from evenlag.cli.manifests import manifest_text
 
-        about = ManifestOf(cluster, group, deployment, prometheus, _most(reader, snapshot, group))
-        typer.echo(printable_lines(manifest_text(manifest, about)), nl=False)
+        most = _most(reader, snapshot, group)
+        text = manifest_text(manifest, cluster, group, deployment, prometheus, most)
+        typer.echo(printable_lines(text), nl=False)
         return
     members = _member_rows(reader, snapshot, group, row)
     peak = read_peak(reader, snapshot, group)

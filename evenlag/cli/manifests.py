@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from evenlag.errors import UsageError
@@ -22,39 +20,29 @@ _ABOUT: Final = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestOf:
-    """What a manifest is for. most: the number of partitions."""
-
-    cluster: str
-    group: str
-    deployment: str | None
-    prometheus: str
-    most: int
-
-    @property
-    def name(self) -> str:
-        """The Deployment: by the group's name without what Kubernetes does not allow."""
-        by_group = _NOT_IN_NAMES.sub("-", self.group.lower())[:52].strip("-")
-        return self.deployment or by_group or "consumers"
-
-
-def manifest_text(kind: str, about: ManifestOf) -> str:
-    """Return a manifest as YAML."""
+def manifest_text(
+    kind: str, cluster: str, group: str, deployment: str | None, prometheus: str, most: int
+) -> str:
+    """Return a manifest as YAML. most: the number of the group's partitions."""
     import yaml
 
-    head = _ABOUT.format(deployment=printable(about.name), group=printable(about.group), most=about.most)
-    return head + str(yaml.safe_dump(_KINDS[kind](about), sort_keys=False, allow_unicode=False))
+    # By the group's name without what Kubernetes does not allow.
+    name = deployment or _NOT_IN_NAMES.sub("-", group.lower())[:52].strip("-") or "consumers"
+    head = _ABOUT.format(deployment=printable(name), group=printable(group), most=most)
+    found = (
+        _keda(name, cluster, group, prometheus, most) if kind == "keda" else _hpa(name, cluster, group, most)
+    )
+    return head + str(yaml.safe_dump(found, sort_keys=False, allow_unicode=False))
 
 
-def _keda(about: ManifestOf) -> dict[str, Any]:
+def _keda(name: str, cluster: str, group: str, prometheus: str, most: int) -> dict[str, Any]:
     # A JSON string is a string of PromQL; the reason is a label, too.
-    labels = f"cluster={json.dumps(about.cluster)},group={json.dumps(printable(about.group))}"
+    labels = f"cluster={json.dumps(cluster)},group={json.dumps(printable(group))}"
     trigger = {
         "type": "prometheus",
         "metricType": "AverageValue",
         "metadata": {
-            "serverAddress": about.prometheus,
+            "serverAddress": prometheus,
             "query": f"max({METRIC}{{{labels}}})",
             "threshold": "1",
             # Else a query without a result would be 0, and scale down.
@@ -64,19 +52,19 @@ def _keda(about: ManifestOf) -> dict[str, Any]:
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",
-        "metadata": {"name": f"{about.name}-members"},
+        "metadata": {"name": f"{name}-members"},
         "spec": {
-            "scaleTargetRef": {"name": about.name},
+            "scaleTargetRef": {"name": name},
             "pollingInterval": 30,
             "minReplicaCount": 1,
-            "maxReplicaCount": about.most,
+            "maxReplicaCount": most,
             "triggers": [trigger],
         },
     }
 
 
-def _hpa(about: ManifestOf) -> dict[str, Any]:
-    labels = {"cluster": about.cluster, "group": printable(about.group)}
+def _hpa(name: str, cluster: str, group: str, most: int) -> dict[str, Any]:
+    labels = {"cluster": cluster, "group": printable(group)}
     for value in labels.values():
         if not _LABEL.fullmatch(value):
             raise UsageError(
@@ -92,14 +80,11 @@ def _hpa(about: ManifestOf) -> dict[str, Any]:
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": f"{about.name}-members"},
+        "metadata": {"name": f"{name}-members"},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": about.name},
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
             "minReplicas": 1,
-            "maxReplicas": about.most,
+            "maxReplicas": most,
             "metrics": [metric],
         },
     }
-
-
-_KINDS: Final[dict[str, Callable[[ManifestOf], dict[str, Any]]]] = {"keda": _keda, "hpa": _hpa}
