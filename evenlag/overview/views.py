@@ -19,6 +19,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse
 
+from evenlag.context import find_policy
 from evenlag.errors import JobError, PolicyError
 from evenlag.html.markup import page, text
 from evenlag.lake.delta_log import table_version
@@ -103,21 +104,20 @@ def unreadable_policy(error: JobError) -> str:
     return str(error) if isinstance(error, NoPolicyError) else UNREADABLE_POLICY
 
 
-def find_sources(environ: Mapping[str, str] | None = None) -> dict[str, ReportSource]:
+def find_sources() -> dict[str, ReportSource]:
     """Return the clusters that have a report by name."""
-    environ = os.environ if environ is None else environ
-    if text := environ.get(LAKES_VARIABLE, "").strip():
+    if text := os.environ.get(LAKES_VARIABLE, "").strip():
         found = list(_clusters_of(_parse(text)))
     else:
-        from evenlag.policy.loader import DEFAULT_POLICY_PATH, POLICY_VARIABLE, load_policy
+        from evenlag.policy.loader import POLICY_VARIABLE
 
-        if not environ.get(POLICY_VARIABLE) and not DEFAULT_POLICY_PATH.exists():
+        loaded = find_policy(None)
+        if loaded is None:
             raise NoPolicyError(
                 f"This server knows no policy: set {POLICY_VARIABLE}, or with DAG prefixes {LAKES_VARIABLE}, "
                 "in its environment, and restart it."
             )
-        policy = load_policy().policy
-        found = [ReportSource("", cluster, policy.lake) for cluster in policy.clusters]
+        found = [ReportSource("", cluster, loaded.policy.lake) for cluster in loaded.policy.clusters]
     return {source.name: source for source in sorted(found, key=lambda source: source.name)}
 
 

@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_each_lake_s_clusters_bear_the_prefix_of_its_dags(tmp_path: Path) -> None:
+def test_each_lake_s_clusters_bear_the_prefix_of_its_dags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake = str(extract("hints", tmp_path / "hints").root)
     lakes = {"": lake, "team_b_": lake, "gone_": str(tmp_path / "nothing")}
-    found = find_sources({LAKES_VARIABLE: json.dumps(lakes)})
+    monkeypatch.setenv(LAKES_VARIABLE, json.dumps(lakes))
+    found = find_sources()
     clusters = sorted({source.cluster for source in found.values()})
     assert len(clusters) == 2
     assert list(found) == sorted([*clusters, *(f"team_b_{cluster}" for cluster in clusters)])
@@ -28,9 +31,12 @@ def test_each_lake_s_clusters_bear_the_prefix_of_its_dags(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("value", ["s3a://bucket/lake", "[]", '{"a_": ""}', '{"a_": 1}'])
-def test_a_value_that_names_no_lakes_is_refused_with_an_example(value: str) -> None:
+def test_a_value_that_names_no_lakes_is_refused_with_an_example(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LAKES_VARIABLE, value)
     with pytest.raises(JobError, match=r'EVENLAG_REPORT_LAKES is no JSON object .*"team_b_": "/srv/lake"'):
-        find_sources({LAKES_VARIABLE: value})
+        find_sources()
 
 
 def test_a_server_without_a_policy_names_the_setting_and_quotes_nothing(
