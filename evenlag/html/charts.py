@@ -234,9 +234,7 @@ class _Taken(NamedTuple):
     lane: int
 
 
-def place_labels(
-    places: Sequence[float], widths: Sequence[float], room: float, *, max_lanes: int = MAX_LANES
-) -> list[LabelPlace | None]:
+def place_labels(places: Sequence[float], widths: Sequence[float], room: float) -> list[LabelPlace | None]:
     """Place the labels of marks, ascending, into lanes above a chart.
 
     A mark's line goes down from its label. No label covers another one or a line.
@@ -252,7 +250,7 @@ def place_labels(
         start, end = (place - width, place) if is_left[number] else (place, place + width)
         if start < 0:
             continue
-        for lane in range(max_lanes):
+        for lane in range(MAX_LANES):
             new = _Taken(start, end, place, lane)
             if not any(_touches(new, other) or _touches(other, new) for other in taken):
                 taken.append(new)

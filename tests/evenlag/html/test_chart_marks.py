@@ -8,7 +8,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenlag.html.charts import ChartMark, LabelPlace, Size, draw_marks, new_figure, place_labels, svg
+from evenlag.html.charts import (
+    MAX_LANES,
+    ChartMark,
+    LabelPlace,
+    Size,
+    draw_marks,
+    new_figure,
+    place_labels,
+    svg,
+)
 
 ROOM = 300.0
 MARKS = st.lists(st.tuples(st.floats(0, ROOM), st.floats(10, 90)), max_size=12).map(sorted)
@@ -34,8 +43,8 @@ def test_at_the_right_edge_labels_are_to_the_left_and_the_last_is_on_top() -> No
 
 
 def test_a_mark_without_room_has_no_label() -> None:
-    places = place_labels([10, 11, 12], [50, 50, 50], ROOM, max_lanes=2)
-    assert places == [LabelPlace(0, is_left=False), LabelPlace(1, is_left=False), None]
+    places = place_labels([10, 11, 12, 13, 14], [50] * 5, ROOM)
+    assert places == [*(LabelPlace(lane, is_left=False) for lane in range(MAX_LANES)), None]
 
 
 @settings(max_examples=300, deadline=None)
