@@ -58,11 +58,6 @@ def applied_umask(mask: int) -> Iterator[None]:
             os.umask(reduce(or_, _APPLIED) if _APPLIED else _BEFORE[0])
 
 
-def user_cache() -> Path:
-    """Return the folder for what evenlag caches for this user; it need not exist."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenlag"
-
-
 def is_safe_from_others(file: Path) -> bool:
     """Whether nobody but this user and root can replace or write a file, or the file that a link leads to.
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from evenlag.bundle import bundle_root
 from evenlag.errors import JobError
-from evenlag.private_files import user_cache
 
 JARS_VARIABLE: Final = "EVENLAG_JARS"
 LOG_STORE_JAR: Final = "evenlag-log-store"
@@ -22,7 +21,7 @@ def jars_folder() -> Path:
         return Path(folder)
     if (_ROOT / "pyproject.toml").is_file():
         return _ROOT / ".cache" / "jars"
-    return user_cache() / "jars"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evenlag" / "jars"
 
 
 def delta_jars() -> list[str]:
