@@ -6,8 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from evenlag.enums import REBALANCING_STATES, DecisionKind, GroupState, Mode, Outcome
+from evenlag.enums import REBALANCING_STATES, DecisionKind, GroupState, Outcome
 from evenlag.policy.gates import ROUTINE_GATES
+from evenlag.publishing.publishable_plans import PUBLISHING_MODES
 
 # A rise is worth a sign from this share of the lag, and from so many records.
 _GROWS_FROM_SHARE: Final = 0.1
@@ -107,7 +108,8 @@ class GroupRow:
         marked = {
             Sign.WAITING: self.approval_until is not None,
             Sign.NOT_FOLLOWED: hint is not None and hint["outcome"] in {Outcome.IGNORED, Outcome.EXPIRED},
-            Sign.GATES: self.policy_mode in _PUBLISHING
+            # Elsewhere a failed gate keeps nothing back.
+            Sign.GATES: self.policy_mode in PUBLISHING_MODES
             and plan is not None
             and bool(set(plan["failed_gates"]) - ROUTINE_GATES),
             Sign.FAILED: self.decision == DecisionKind.FAILED,
@@ -130,8 +132,6 @@ class GroupRow:
         return frozenset(self.signs) - describing
 
 
-# Elsewhere a failed gate keeps nothing back.
-_PUBLISHING: Final = frozenset({Mode.APPROVE, Mode.AUTO})
 _REBALANCING: Final = frozenset({*REBALANCING_STATES, GroupState.ASSIGNING, GroupState.RECONCILING})
 
 
