@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from enum import StrEnum
@@ -282,10 +282,8 @@ def measured_texts(row: Mapping[str, Any]) -> tuple[str, str]:
 
 def not_compared(replays: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """List the groups that could not be replayed, with the number of days."""
-    days: dict[tuple[str, str, str], int] = defaultdict(int)
-    for row in replays:
-        if row["reason"] is not None:
-            days[row["group_id"], row["policy"], row["reason"]] += 1
+    failed = (row for row in replays if row["reason"] is not None)
+    days = Counter((row["group_id"], row["policy"], row["reason"]) for row in failed)
     return [
         {"group_id": group, "policy": policy, "reason": reason, "days": count}
         for (group, policy, reason), count in sorted(days.items())

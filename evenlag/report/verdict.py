@@ -63,14 +63,9 @@ def build_verdict(
     if change is None or change.plan_id is None:
         return _without_plan(now, decisions)
     plan = next(plan for plan in plans if plan["plan_id"] == change.plan_id)
-    at = next(
-        (
-            event["at"]
-            for event in reversed(events)
-            if event["plan_id"] == change.plan_id and event["event"] == change.status
-        ),
-        None,
-    )
+    happened = (change.plan_id, change.status)
+    moments = [event["at"] for event in events if (event["plan_id"], event["event"]) == happened]
+    at = moments[-1] if moments else None
     is_published = change.plan_id in published_plans(events)
     others = _others(plans)
     when = _when(at, change.before_at, plans)
