@@ -46,9 +46,7 @@ def doctor(
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            "--only", metavar="NAME", help="An area (brokers) or a check (brokers.clock); repeatable."
-        ),
+        option("--only", "NAME", "An area (brokers) or a check (brokers.clock); repeatable.", str),
     ] = None,
     skip: Annotated[
         list[str] | None,
