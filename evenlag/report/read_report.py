@@ -180,16 +180,15 @@ def read_names(scope: Scope) -> Names:
     return Names({row["member_id"]: (row["group_instance_id"], row["client_id"]) for row in rows.to_pylist()})
 
 
-def read_group_events(
-    reader: LakeReader, cluster: str, group_id: str, *, since: datetime, until: datetime | None
-) -> list[dict[str, Any]]:
-    """Read the events of a group's plans in a period, oldest first.
+def _events(scope: Scope) -> list[dict[str, Any]]:
+    """Events of the group's plans up to the end of the period, oldest first.
 
     Events of the 31 days before it are read too: the publishing of the hints that end in the period.
     """
-    filters = [*matching(cluster=cluster, group_id=group_id), ("at", ">=", since - OPEN_PLANS)]
-    rows = reader.read_events(filters=filters).to_pylist()
-    known = [row for row in rows if row["at"] is not None and (until is None or row["at"] <= until)]
+    of_group = matching(cluster=scope.cluster, group_id=scope.group_id)
+    filters = [*of_group, ("at", ">=", scope.started_at - OPEN_PLANS)]
+    rows = scope.reader.read_events(filters=filters).to_pylist()
+    known = [row for row in rows if row["at"] is not None and (scope.end is None or row["at"] <= scope.end)]
     return sorted(known, key=lambda event: (event["at"], event["plan_id"], event["event"]))
 
 
@@ -235,12 +234,13 @@ def read_report(
     lag = _lag_of_group(scope, groups)
     of_group = [*of_last, ("group_id", "=", group_id)]
     advice = reader.read(ADVICE, columns=SHOWN_COLUMNS, filters=of_group).to_pylist()
-    events = read_group_events(reader, cluster, group_id, since=scope.started_at, until=until)
+    events = _events(scope)
     plans = _plans(scope, events)
     names = read_names(scope)
     comparison = read_policies(scope)
     observed = observed_lag(lag, scope.read_at)
     change = read_change(scope, lag, plans, names)
+    evaluation = read_evaluation(scope, change)
     decisions = _decisions(scope)
     return Report(
         cluster=cluster,
@@ -251,14 +251,7 @@ def read_report(
         num_snapshots=len(observed.at),
         now=now,
         groups=groups,
-        verdict=build_verdict(
-            change,
-            plans,
-            events,
-            read_evaluation(scope, None if change is None else change.plan_id),
-            now=now,
-            decisions=decisions,
-        ),
+        verdict=build_verdict(change, plans, events, evaluation, now=now, decisions=decisions),
         change=change,
         timeline=read_timeline(scope, events, names),
         observed=observed,
@@ -547,11 +540,11 @@ def read_change(
     )
 
 
-def read_evaluation(scope: Scope, plan_id: str | None) -> Mapping[str, Any] | None:
+def read_evaluation(scope: Scope, change: LagChange | None) -> Mapping[str, Any] | None:
     """Read the row of ``plan_evaluations`` of a plan; None before its horizon, as of the requested end."""
-    if plan_id is None:
+    if change is None or change.plan_id is None:
         return None
-    wanted: list[Filter] = [*scope.filters(), ("plan_id", "=", plan_id)]
+    wanted: list[Filter] = [*scope.filters(), ("plan_id", "=", change.plan_id)]
     rows = scope.reader.read(PLAN_EVALUATIONS, filters=wanted).to_pylist()
     return next((row for row in rows if row["snapshot_id"] in scope.read_at), None)
 
