@@ -4,7 +4,6 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -56,8 +55,7 @@ _SHAPES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(NamedTuple):
     """Size of a chart in inches, and whether it is for wide pages; text has the same size on both."""
 
     width: float
@@ -149,8 +147,7 @@ class Line(NamedTuple):
     values: Sequence[float | None]
 
 
-@dataclass(frozen=True, slots=True)
-class LineStyle:
+class LineStyle(NamedTuple):
     """How a line is drawn: lengths of dashes and gaps (empty: solid), where they begin, and its marker."""
 
     dashes: tuple[float, ...]
@@ -167,7 +164,7 @@ def line_styles(lines: Sequence[Line]) -> list[LineStyle]:
     for places in coinciding(lines):
         gap = _DASH_LENGTH * (len(places) - 1)
         for turn, place in enumerate(places):
-            styles[place] = replace(styles[place], dashes=(_DASH_LENGTH, gap), offset=-turn * _DASH_LENGTH)
+            styles[place] = styles[place]._replace(dashes=(_DASH_LENGTH, gap), offset=-turn * _DASH_LENGTH)
     return styles
 
 
@@ -211,8 +208,7 @@ def _coincide(one: Line, other: Line, tolerance: float) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ChartMark:
+class ChartMark(NamedTuple):
     """An event at a place on the x axis, with matplotlib's name of the shape."""
 
     at: datetime | float
