@@ -44,14 +44,6 @@ class AirflowRest:
         """Send a GET request with query parameters; see :meth:`request`."""
         return self.request("GET", f"{path}?{urlencode(query)}" if query else path)
 
-    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a POST request; see :meth:`request`."""
-        return self.request("POST", path, body)
-
-    def patch(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a PATCH request; see :meth:`request`."""
-        return self.request("PATCH", path, body)
-
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Send a request, and return the JSON object of the response.
 

@@ -92,7 +92,7 @@ class DagRunClient(AirflowRest):
         body: dict[str, Any] = {"logical_date": date, "conf": dict(conf or {})}
         if run_id:
             body["dag_run_id"] = run_id
-        answer = self.post(f"dags/{quote(dag_id)}/dagRuns", body)
+        answer = self.request("POST", f"dags/{quote(dag_id)}/dagRuns", body)
         return DagRun(dag_id, answer["dag_run_id"])
 
     def refresh(self, run: DagRun) -> DagRun:

@@ -104,14 +104,14 @@ def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(airflow: A
     )
     python.chmod(0o755)
     stored = {"connection_id": "spark_default", "conn_type": "spark_connect", "host": "localhost"}
-    rest.post("connections", stored | {"port": 15002, "password": "s3cret/token"})
+    rest.request("POST", "connections", stored | {"port": 15002, "password": "s3cret/token"})
     try:
         rest.wait_for_dag("lag_rebalance__sandbox")
         run = rest.trigger("lag_rebalance__sandbox")
         wait_until(mark.exists, timeout_s=240, what="the job did not start")
         assert processes_with(str(mark))
         path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/observe"
-        rest.patch(path, {"new_state": "failed"})
+        rest.request("PATCH", path, {"new_state": "failed"})
         wait_until_gone(str(mark))
         with pytest.raises(AirflowError, match="task observe"):
             rest.wait(run, timeout_s=240)

@@ -80,7 +80,7 @@ def answer(
     path = details_path(run)
     body = {"chosen_options": [option], "params_input": {"reason": reason}}
 
-    (send or (lambda: airflow.rest.patch(path, body)))()
+    (send or (lambda: airflow.rest.request("PATCH", path, body)))()
     answered_at = time.monotonic()
 
     def is_over() -> bool:
@@ -90,7 +90,7 @@ def answer(
             answered_at = time.monotonic()
             # Refused while the answer given is on its way.
             with contextlib.suppress(AirflowError):
-                (send or (lambda: airflow.rest.patch(path, body)))()
+                (send or (lambda: airflow.rest.request("PATCH", path, body)))()
         return run.state in {"success", "failed"}
 
     wait_until(is_over, timeout_s=240, what=f"nobody took the answer: {run}")
@@ -143,7 +143,9 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
     assert {user["id"] for user in rest.get(details_path(run))["assigned_users"]} == {"evenlag", "ada"}
     users = {user: log_in(airflow, user) for user in ("ada", "mallory")}
     with pytest.raises(AirflowError, match=r"403: .*not a respondent"):
-        users["mallory"].patch(details_path(run), {"chosen_options": ["Approve"], "params_input": {}})
+        users["mallory"].request(
+            "PATCH", details_path(run), {"chosen_options": ["Approve"], "params_input": {}}
+        )
 
     def by_command(user: str) -> Result:
         call = ("plans", "approve", plan, "--config", live.config, "--reason", "looks right", "--json")
@@ -195,7 +197,7 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
         rest.wait(cycle, timeout_s=240)
     # There is no Spark here: the lake contains what its tasks would have written.
     for task in ("observe", "decide"):
-        rest.patch(f"{path}/taskInstances/{task}", {"new_state": "success"})
+        rest.request("PATCH", f"{path}/taskInstances/{task}", {"new_state": "success"})
     asked = DagRun("plan_approval", f"approval__{plan}")
     wait_until_asked(airflow, asked)
     rest.wait(cycle, timeout_s=240)
@@ -209,7 +211,7 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
     logs = airflow.directory / "logs" / "dag_id=plan_approval" / f"run_id={asked.run_id}"
     for _ in range(3):
         before = num_reports(airflow, asked)
-        assert rest.patch(details_path(asked), wrong)["responded_by"]["id"] == "evenlag"
+        assert rest.request("PATCH", details_path(asked), wrong)["responded_by"]["id"] == "evenlag"
         wait_until_asked(airflow, asked, after=before)
         message = "".join(each.read_text("utf-8") for each in logs.glob("task_id=approve_plan/*.log"))
         # Not there when Airflow took the worker for lost before it had read the answer.
@@ -221,7 +223,7 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
 
     ada = log_in(airflow, "ada")
     no = {"chosen_options": ["Reject"], "params_input": {"reason": "not today", "sent_by": "page"}}
-    answer(airflow, asked, "", "", send=lambda: ada.patch(details_path(asked), no))
+    answer(airflow, asked, "", "", send=lambda: ada.request("PATCH", details_path(asked), no))
     assert asked.task_states["publish"] == "skipped"
     event = live.events(plan)["REJECTED"]
     assert (event["actor"], event["channel"], event["reason"]) == ("ada", "page", "not today")

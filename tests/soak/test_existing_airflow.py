@@ -177,7 +177,7 @@ def create_backfill(rest: DagRunClient, body: dict[str, Any]) -> None:
 
     def is_created() -> bool:
         try:
-            rest.post("backfills", body)
+            rest.request("POST", "backfills", body)
         except AirflowError as error:
             if "Database is locked" not in str(error):
                 raise
@@ -214,7 +214,7 @@ def test_doctor_finds_a_pool_that_does_not_exist(team: Team) -> None:
     assert verdict == "failed"
     assert "the pool evenlag does not exist" in shown
     assert "airflow pools set evenlag" in shown
-    rest.post("pools", {"name": POOL, "slots": SLOTS})
+    rest.request("POST", "pools", {"name": POOL, "slots": SLOTS})
     verdict, shown = find("pools")
     assert (verdict, "cycles wait in the pool evenlag" in shown) == ("warning", True)
 
@@ -314,7 +314,7 @@ def test_a_run_uses_the_policy_of_its_version_of_the_bundle(team: Team) -> None:
     assert len(team.snapshots("new")) == 1
 
     again = {"dag_run_id": old.run_id, "task_ids": ["observe"], "dry_run": False, "only_failed": False}
-    rest.post(f"dags/{dag_id}/clearTaskInstances", again | {"run_on_latest_version": False})
+    rest.request("POST", f"dags/{dag_id}/clearTaskInstances", again | {"run_on_latest_version": False})
     path = f"dags/{dag_id}/dagRuns/{old.run_id}/taskInstances/observe"
     wait_until(
         lambda: (found := rest.get(path))["try_number"] == 2 and found["state"] == "success",

@@ -65,7 +65,7 @@ def answer_request(airflow: AirflowRest, request: Mapping[str, Any], *, approve:
     }
     plan = f"plan {request['plan_id'][:12]}"
     try:
-        answer = airflow.patch(path, body)
+        answer = airflow.request("PATCH", path, body)
     except AirflowRestError as error:
         raise _refusal(error, airflow.url, plan, f"the run {run} of {dag}") from error
     user = answer.get("responded_by")
