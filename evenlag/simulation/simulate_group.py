@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assignor_core.algorithms.partition_classes import classes_of
 from assignor_core.errors import AssignorError
-from evenlag.policy.candidates import OBSERVED, Candidate
+from evenlag.policy.candidates import OBSERVED, Candidate, CandidateSettings
 from evenlag.simulation.estimates import Case, Estimates, KnownSpeeds, estimate
 from evenlag.simulation.fluid_model import Simulated, simulate
 from evenlag.simulation.history import History, Structure, sum_by_member
@@ -36,35 +37,12 @@ if TYPE_CHECKING:
 _NEVER = np.iinfo(np.int64).max // 2
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SnapshotScores:
-    """Scores of R assignments with the same members, subscriptions and partitions; all [R].
+def score_snapshots(group: Group, lag: Floats, before: Int32s, after: Int32s) -> dict[str, NDArray[Any]]:
+    """Score assignments in R snapshots, by lag [R, P] and by owners before and after, int32 [R, P].
 
-    They are the metrics of :func:`assignor_core.metrics.measure` and related functions, vectorized over
-    snapshots.
+    Returns columns of ``comparisons``, [R] each: the metrics of :func:`assignor_core.metrics.measure` and
+    related functions, vectorized over snapshots.
     """
-
-    unassigned: Int64s
-    moves: Int64s
-    min_count: Int64s
-    max_count: Int64s
-    count_gap: Int64s
-    balance_score: Int64s
-    max_lag: Floats
-    mean_lag: Floats
-    skew: Floats
-    bound: Floats
-    optimality_gap: Floats
-    gain: Floats
-
-    def without(self, is_unknown: Bools) -> SnapshotScores:
-        """Return the scores with NaN for what has no lower bound, where some lag is unknown: bool [R]."""
-        names = ("mean_lag", "skew", "optimality_gap", "gain")
-        return replace(self, **{name: np.where(is_unknown, np.nan, getattr(self, name)) for name in names})
-
-
-def score_snapshots(group: Group, lag: Floats, before: Int32s, after: Int32s) -> SnapshotScores:
-    """Score assignments in R snapshots, by lag [R, P] and by owners before and after, int32 [R, P]."""
     num_snapshots, num_members = len(lag), group.num_members
     by_member = partial(sum_by_member, num_members=num_members)
     counts = by_member(after, after >= 0, None).astype(np.int64)
@@ -73,20 +51,20 @@ def score_snapshots(group: Group, lag: Floats, before: Int32s, after: Int32s) ->
     held_before = by_member(before, before >= 0, lag).max(axis=1, initial=0.0)
     ranks = 2 * np.arange(num_members) - num_members + 1
     bound = lag_bound(group, lag)
-    return SnapshotScores(
-        unassigned=(after < 0).sum(axis=1),
-        moves=((before >= 0) & (before != after)).sum(axis=1),
-        min_count=counts.min(axis=1, initial=_NEVER),
-        max_count=counts.max(axis=1, initial=0),
-        count_gap=_count_gaps(group, after, counts),
-        balance_score=(ranks * np.sort(counts, axis=1)).sum(axis=1),
-        max_lag=largest,
-        mean_lag=mean,
-        skew=np.divide(largest, mean, out=np.ones(num_snapshots), where=largest > 0),
-        bound=bound,
-        optimality_gap=np.divide(largest, bound, out=np.ones(num_snapshots), where=bound > 0) - 1.0,
-        gain=1.0 - np.divide(largest, held_before, out=np.ones(num_snapshots), where=held_before > 0),
-    )
+    return {
+        "num_unassigned_partitions": (after < 0).sum(axis=1),
+        "moves": ((before >= 0) & (before != after)).sum(axis=1),
+        "min_member_partitions": counts.min(axis=1, initial=_NEVER),
+        "max_member_partitions": counts.max(axis=1, initial=0),
+        "count_gap": _count_gaps(group, after, counts),
+        "balance_score": (ranks * np.sort(counts, axis=1)).sum(axis=1),
+        "max_member_lag_records": np.rint(largest).astype(np.int64),
+        "mean_member_lag_records": mean,
+        "lag_skew": np.divide(largest, mean, out=np.ones(num_snapshots), where=largest > 0),
+        "lower_bound_records": bound,
+        "optimality_gap": np.divide(largest, bound, out=np.ones(num_snapshots), where=bound > 0) - 1.0,
+        "gain": 1.0 - np.divide(largest, held_before, out=np.ones(num_snapshots), where=held_before > 0),
+    }
 
 
 def lag_bound(group: Group, lag: Floats) -> Floats:
@@ -133,66 +111,60 @@ _NO_LAG: Final = "no snapshot before the last one knows the lag of a partition"
 _ALL_UNKNOWN: Final = "the lag of no partition is known"
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A scored assignment: that of a candidate, or the observed one."""
-
-    policy: str
-    assignor: str | None = None
-    settings: str | None = None
-    planner: Planner | None = None
+# Scores without a lower bound: unknown where any lag is.
+_OF_ALL_LAGS: Final = ("mean_member_lag_records", "lag_skew", "optimality_gap", "gain")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ScoredSnapshots:
-    """Scores in snapshots that have the same members, subscriptions and partitions, or why there are none.
+class ScoredSnapshots(NamedTuple):
+    """Rows of ``comparisons`` of R snapshots with the same members, subscriptions and partitions.
 
-    places, unknown: int64 [R], indices of the snapshots in the history, and partitions with unknown lag.
+    places: int64 [R], indices of the snapshots in the history.
+    columns: By name the values [R], or the value of all rows: scores, or the ``reason`` why there are none.
     """
 
-    contender: Contender
     places: Int64s
-    group_size: tuple[int, int] | None = None
-    unknown: Int64s | None = None
-    scores: SnapshotScores | None = None
-    reason: str | None = None
+    columns: dict[str, Any]
 
 
 def score_group(
     history: History, rule: GroupSettings, compared: Sequence[Candidate]
 ) -> Iterator[ScoredSnapshots]:
     """Score the observed assignment of every snapshot, and each candidate's from there, or say why not."""
-    contenders = [Contender(OBSERVED)]
+    contenders: list[tuple[dict[str, Any], Planner | None]] = [({"policy": OBSERVED}, None)]
     for policy in compared:
         settings = policy.settings_for(rule)
-        columns = policy.name, policy.assignor, settings.canonical_json()
-        contenders.append(Contender(*columns, Planner(policy, settings)))
+        contenders.append((_policy_columns(policy, settings), Planner(policy, settings)))
     blockers = np.array([snapshot.blocker or "" for snapshot in history.groups], dtype=object)
     blockers[(blockers == "") & (history.structure < 0)] = _NO_MEMBERS
-    for contender in contenders:
+    for names, planner in contenders:
         for reason in sorted(set(blockers.tolist()) - {""}):
-            yield ScoredSnapshots(contender, np.flatnonzero(blockers == reason), reason=reason)
+            yield ScoredSnapshots(np.flatnonzero(blockers == reason), names | {"reason": reason})
         for number, structure in enumerate(history.structures):
+            group = structure.group
+            shared = names | {"num_members": group.num_members, "num_partitions": group.num_partitions}
             places = np.flatnonzero((history.structure == number) & (blockers == ""))
             # A group without partitions has another reason, see _score.
             is_known = history.known[np.ix_(places, structure.rows)].any(axis=1) | (not len(structure.rows))
             if len(unknown := places[~is_known]):
-                yield ScoredSnapshots(contender, unknown, _size(structure), reason=_ALL_UNKNOWN)
+                yield ScoredSnapshots(unknown, shared | {"reason": _ALL_UNKNOWN})
             if len(places := places[is_known]):
-                yield _score(history, structure, places, contender)
+                yield ScoredSnapshots(places, shared | _score(history, structure, places, planner))
 
 
-def _score(history: History, structure: Structure, places: Int64s, contender: Contender) -> ScoredSnapshots:
+def _policy_columns(policy: Candidate, settings: CandidateSettings) -> dict[str, Any]:
+    return {"policy": policy.name, "assignor": policy.assignor, "settings": settings.canonical_json()}
+
+
+def _score(history: History, structure: Structure, places: Int64s, planner: Planner | None) -> dict[str, Any]:
+    """Score the observed assignment, or that of a planner, in some snapshots; or say why not."""
     group, rows = structure.group, structure.rows
-    size = _size(structure)
     if not group.num_partitions:
-        return ScoredSnapshots(contender, places, size, reason=_NO_ROWS)
+        return {"reason": _NO_ROWS}
     measured = history.lag[np.ix_(places, rows)]
     is_unknown: Bools = np.isnan(measured)
     lag = np.where(is_unknown, 0.0, measured)
     owner = structure.place[history.owner[np.ix_(places, rows)]]
     after = owner
-    planner = contender.planner
     if planner is not None:
         rates = _rates_before(history, places, rows)
         whole = lag.astype(np.int64)
@@ -204,13 +176,11 @@ def _score(history: History, structure: Structure, places: Int64s, contender: Co
                 ]
             )
         except AssignorError as error:
-            return ScoredSnapshots(contender, places, size, reason=str(error))
-    scores = score_snapshots(group, lag, owner, after).without(np.asarray(is_unknown.any(axis=1)))
-    return ScoredSnapshots(contender, places, size, is_unknown.sum(axis=1), scores)
-
-
-def _size(structure: Structure) -> tuple[int, int]:
-    return structure.group.num_members, structure.group.num_partitions
+            return {"reason": str(error)}
+    scores = score_snapshots(group, lag, owner, after)
+    for name in _OF_ALL_LAGS:
+        scores[name] = np.where(is_unknown.any(axis=1), np.nan, scores[name])
+    return scores | {"num_unknown_partitions": is_unknown.sum(axis=1)}
 
 
 def _rates_before(history: History, places: Int64s, rows: Int64s) -> Floats:
@@ -231,10 +201,7 @@ def simulate_group(
     """Simulate the observed scenario and each candidate: one row of ``replays`` each, or with a reason."""
     settings = [policy.settings_for(rule) for policy in compared]
     names: list[dict[str, Any]] = [{"policy": OBSERVED} | asdict(measure_history(history))]
-    names += [
-        {"policy": policy.name, "assignor": policy.assignor, "settings": each.canonical_json()}
-        for policy, each in zip(compared, settings, strict=True)
-    ]
+    names += map(_policy_columns, compared, settings)
     fixed = {
         "period_start": _moment(history.at_s[0]),
         "period_end": _moment(history.at_s[-1]),

@@ -16,7 +16,7 @@ from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
 from evenlag.lake.tables.simulation import REPLAYED_LAG, REPLAYED_MEMBERS
 from evenlag.simulation.estimates import known_speeds
 from evenlag.simulation.history import build_history, read_snapshots
-from evenlag.simulation.simulate_group import ScoredSnapshots, SnapshotScores, score_group, simulate_group
+from evenlag.simulation.simulate_group import ScoredSnapshots, score_group, simulate_group
 from spark_jobs.runtime.frames import conform
 
 if TYPE_CHECKING:
@@ -134,36 +134,9 @@ def _moment_table(
     """One row per scored snapshot."""
     schema = arrow_schema(COMPARISONS)
     ids, slots = (pa.array(values).take(pa.array(places)) for values in (context.snapshot_ids, context.slots))
-    columns: dict[str, Any] = {"snapshot_id": ids, "slot": slots}
-    if moments.group_size is not None:
-        columns["num_members"], columns["num_partitions"] = moments.group_size
-    if moments.scores is not None:
-        columns |= _score_columns(moments.scores) | {"num_unknown_partitions": moments.unknown}
-    columns |= shared | {
-        "policy": moments.contender.policy,
-        "assignor": moments.contender.assignor,
-        "settings": moments.contender.settings,
-        "reason": moments.reason,
-    }
+    columns = shared | moments.columns | {"snapshot_id": ids, "slot": slots}
     arrays = [_column(columns.get(field.name), field.type, len(places)) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _score_columns(scores: SnapshotScores) -> dict[str, Any]:
-    return {
-        "num_unassigned_partitions": scores.unassigned,
-        "moves": scores.moves,
-        "min_member_partitions": scores.min_count,
-        "max_member_partitions": scores.max_count,
-        "count_gap": scores.count_gap,
-        "balance_score": scores.balance_score,
-        "max_member_lag_records": np.rint(scores.max_lag).astype(np.int64),
-        "mean_member_lag_records": scores.mean_lag,
-        "lag_skew": scores.skew,
-        "lower_bound_records": scores.bound,
-        "optimality_gap": scores.optimality_gap,
-        "gain": scores.gain,
-    }
 
 
 def _column(value: Any, kind: pa.DataType, length: int) -> pa.Array:

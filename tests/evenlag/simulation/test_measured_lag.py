@@ -61,18 +61,16 @@ def test_a_score_without_a_lower_bound_needs_all_lags() -> None:
     lags: Lags = [[100.0, 20.0], [None, 20.0]]
     history = history_of(lags, lags, [["a", "b"]] * 2, [snapshot("a", "b")] * 2)
     for moments in score_group(history, GroupSettings(), COMPARED):
-        scores = moments.scores
-        assert scores is not None
-        assert scores.max_lag.tolist() == [100.0, 20.0]
-        for name in ("mean_lag", "skew", "optimality_gap", "gain"):
-            assert np.isnan(getattr(scores, name)).tolist() == [False, True], name
+        assert moments.columns["max_member_lag_records"].tolist() == [100.0, 20.0]
+        for name in ("mean_member_lag_records", "lag_skew", "optimality_gap", "gain"):
+            assert np.isnan(moments.columns[name]).tolist() == [False, True], name
 
 
 def test_a_snapshot_that_knows_no_lag_is_not_scored() -> None:
     lags: Lags = [[None, None], [None, 9.0], [3.0, 4.0]]
     history = history_of(lags, lags, [["a", "a"]] * 3, [snapshot("a")] * 3, at_s=AT_S)
     reasons = {
-        (each.contender.policy, tuple(each.places.tolist())): each.reason
+        (each.columns["policy"], tuple(each.places.tolist())): each.columns.get("reason")
         for each in score_group(history, GroupSettings(), COMPARED)
     }
     unknown = "the lag of no partition is known"

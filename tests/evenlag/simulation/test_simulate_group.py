@@ -223,8 +223,8 @@ def test_a_group_is_scored_and_replayed_under_each_policy_or_says_why_not() -> N
     compared = [parse_candidate(name) for name in ("range", "lag-aware-sticky")]
     history = skewed(hidden=3)
     moments = list(score_group(history, GroupSettings(), compared))
-    assert sorted({each.contender.policy for each in moments}) == ["lag-aware-sticky", "observed", "range"]
-    reasons = [(each.places.tolist(), each.reason) for each in moments if each.reason]
+    assert sorted({each.columns["policy"] for each in moments}) == ["lag-aware-sticky", "observed", "range"]
+    reasons = [(each.places.tolist(), each.columns["reason"]) for each in moments if "reason" in each.columns]
     assert reasons == [([3], "the group is PreparingRebalance")] * 3
     rows = simulate_group(history, GroupSettings(), compared, Pauses())
     assert [row["policy"] for row in rows] == ["observed", "range", "lag-aware-sticky"]
