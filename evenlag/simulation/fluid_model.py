@@ -15,7 +15,7 @@ from evenlag.simulation.replay_waiting import ReplayWaits
 from evenlag.simulation.waiting import Waiting
 
 if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Floats, Int32s, Int64s
+    from evenlag.lag.arrays import Bools, Floats, Int64s
     from evenlag.simulation.scenarios import Scenario
 
 
@@ -185,7 +185,6 @@ class Simulated:
     """The result of L scenarios. Without another word, in the likely case of the estimates.
 
     backlog: [S, L, P] records in each snapshot; 0 where the row does not exist.
-    owner: int32 [S, L, P] from each snapshot on, index of a member, -1 for none.
     processed: [S - 1, L, P] records in the interval after each snapshot.
     lag_records_s: [3, S - 1, L] lag of the group integrated over the interval after each snapshot, records
         times seconds; the least and the most are bounds.
@@ -193,17 +192,14 @@ class Simulated:
     drain_s: [L, P] seconds from the snapshot with the largest measured lag (``History.most_lag``) until the
         row has processed its backlog of that snapshot; infinite if not within the period.
     waiting: [L] how long records wait, see :class:`~evenlag.simulation.replay_waiting.ReplayWaits`.
-    probed: Of each probe, in the order of time, the lag of the most loaded member: [3, L] each.
     """
 
     backlog: Floats
-    owner: Int32s
     processed: Floats
     lag_records_s: Floats
     max_member_lag: Floats
     drain_s: Floats
     waiting: tuple[Waiting, ...]
-    probed: tuple[Floats, ...] = ()
 
 
 class _Drain:
@@ -227,40 +223,31 @@ class _Drain:
         self.owed -= processed
 
 
-def simulate(
-    history: History, scenarios: Sequence[Scenario], estimates: Estimates, probe_s: Floats | None = None
-) -> Simulated:
+def simulate(history: History, scenarios: Sequence[Scenario], estimates: Estimates) -> Simulated:
     """Simulate a history under each scenario, in the three cases of the estimates.
 
     A row starts with the lag of the first snapshot in which it is known; from then on only the model
     determines it, until the group's offset is set again. Scenarios decide by the likely case.
-
-    probe_s: Ascending moments between snapshots, seconds since the epoch, at which lag is wanted.
     """
-    return _Replay(history, scenarios, estimates, np.zeros(0) if probe_s is None else probe_s).run()
+    return Replay(history, scenarios, estimates).run()
 
 
-class _Replay:
+class Replay:
     """The state of a simulation: C cases of L scenarios with P rows each."""
 
-    def __init__(
-        self, history: History, scenarios: Sequence[Scenario], estimates: Estimates, probe_s: Floats
-    ) -> None:
+    def __init__(self, history: History, scenarios: Sequence[Scenario], estimates: Estimates) -> None:
         num_snapshots, num_rows = history.live.shape
         self._history, self._scenarios, self._estimates = history, scenarios, estimates
-        self._probe_s = probe_s
         self._num_servers = estimates.speed.shape[2] + 1
         self._shape = (len(Case), len(scenarios), num_rows)
         self._backlog = np.zeros(self._shape)
         self._owner = np.full(self._shape[1:], -1, dtype=np.int32)
         self._ready_s = np.zeros(self._shape[1:])
         self._backlogs = np.zeros((num_snapshots, *self._shape[1:]))
-        self._owners = np.full((num_snapshots, *self._shape[1:]), -1, dtype=np.int32)
         intervals = max(num_snapshots - 1, 0)
         self._processed = np.zeros((intervals, *self._shape[1:]))
         self._area = np.zeros((len(Case), intervals, len(scenarios)))
         self._max_lag = np.zeros((len(Case), num_snapshots, len(scenarios)))
-        self._probed: list[Floats] = []
         self._waits = ReplayWaits(history, estimates, len(scenarios))
         self._drain: _Drain | None = None
         self._is_begun = np.zeros(num_rows, dtype=np.bool_)
@@ -273,11 +260,9 @@ class _Replay:
             if place < num_snapshots - 1:
                 self._advance_interval(place)
         drain_s = np.full(self._shape[1:], np.inf) if self._drain is None else self._drain.drain_s
-        area, max_lag = _around_likely(self._area), _around_likely(self._max_lag)
-        probed = tuple(map(_around_likely, self._probed))
+        area, max_lag = around_likely(self._area), around_likely(self._max_lag)
         waiting = self._waits.measure()
-        owners, processed = self._owners, self._processed
-        return Simulated(self._backlogs, owners, processed, area, max_lag, drain_s, waiting, probed)
+        return Simulated(self._backlogs, self._processed, area, max_lag, drain_s, waiting)
 
     def _see(self, place: int) -> None:
         """Begin and end rows, and let the scenarios decide."""
@@ -291,7 +276,7 @@ class _Replay:
         for number, scenario in enumerate(self._scenarios):
             self._ready_s[number] = scenario.step(place, likely[number])
             self._owner[number] = scenario.owner
-        self._backlogs[place], self._owners[place] = likely, self._owner
+        self._backlogs[place] = likely
         self._max_lag[:, place] = self._member_lag(self._backlog)[..., :-1].max(axis=2, initial=0.0)
         self._measure(place)
         if place == history.most_lag:
@@ -316,8 +301,7 @@ class _Replay:
         return by_member.reshape(*self._shape[:2], self._num_servers)
 
     def _advance_interval(self, place: int) -> None:
-        history, estimates = self._history, self._estimates
-        interval_s = float(history.interval_s[place])
+        estimates = self._estimates
         # Rows without an owner (-1) have the last server of each scenario, which has capacity 0.
         number = np.arange(self._shape[0] * self._shape[1]).reshape(*self._shape[:2], 1)
         servers = Servers(
@@ -328,13 +312,16 @@ class _Replay:
         capacity = np.repeat(speed, self._shape[1], axis=0).ravel()
         self._bound_area(place, speed)
         self._backlog += np.where(self._is_begun, estimates.at_start[:, place], 0.0)[:, None]
-        probes_s = self._probe_s - history.at_s[place]
-        probes_s = probes_s[(probes_s >= 0) & (probes_s < interval_s)]
-        for begin_s, end_s in pairwise(_moments(np.append(self._ready_s, probes_s), interval_s)):
-            self._probe(place, begin_s, probes_s)
-            self._advance_part(place, (begin_s, end_s), servers, capacity)
+        for span_s in pairwise(self._cuts_s(place)):
+            self._advance_part(place, span_s, servers, capacity)
         self._backlog += np.where(self._is_begun, estimates.at_end[:, place], 0.0)[:, None]
         self._leave(place + 1)
+
+    def _cuts_s(self, place: int) -> list[float]:
+        """Return the begin and the end of the interval after a snapshot, and the ends of pauses within it."""
+        interval_s = float(self._history.interval_s[place])
+        cuts_s = np.append(self._ready_s.clip(0.0, interval_s), [0.0, interval_s])
+        return list(np.unique(cuts_s).tolist())
 
     def _advance_part(
         self, place: int, span_s: tuple[float, float], servers: Servers, capacity: Floats
@@ -402,20 +389,8 @@ class _Replay:
         self._area[Case.LEAST, place] = least_area.sum(axis=1)
         self._area[Case.MOST, place] = most_area.sum(axis=1) + rest_s.sum()
 
-    def _probe(self, place: int, since_s: float, probes_s: Floats) -> None:
-        """Note the lag within an interval: what may have come is more or less than in the bounds' cases."""
-        if not (probes_s == since_s).any():
-            return
-        came = [self._estimates.arrived_by(case, place, since_s) for case in (Case.LEAST, Case.MOST)]
-        open_records = np.where(self._is_begun, (came[0] - came[1]).clip(min=0.0), 0.0)
-        backlog = self._backlog.copy()
-        backlog[Case.MOST] += open_records
-        backlog[Case.LEAST] = backlog[Case.LEAST] - open_records
-        by_member = self._member_lag(backlog)[..., :-1]
-        self._probed.append(by_member.max(axis=2, initial=0.0).clip(min=0.0))
 
-
-def _around_likely(values: Floats) -> Floats:
+def around_likely(values: Floats) -> Floats:
     """Return values by case with bounds that contain the likely ones."""
     likely = values[Case.LIKELY]
     return np.stack([likely, np.minimum(values[Case.LEAST], likely), np.maximum(values[Case.MOST], likely)])
@@ -432,9 +407,3 @@ def _area_of_drain(backlog: Floats, speed: Floats, lasts_s: float | Floats) -> F
     needs_s = np.divide(backlog, speed, out=np.full_like(backlog, np.inf), where=speed > 0)
     until_s = np.minimum(needs_s, lasts_s)
     return np.asarray(until_s * (backlog - speed * until_s / 2))
-
-
-def _moments(ready_s: Floats, interval_s: float) -> list[float]:
-    """Return the ends of the pauses within an interval, and its own."""
-    moments: list[float] = np.unique(np.append(ready_s.clip(0.0, interval_s), [0.0, interval_s])).tolist()
-    return moments

@@ -38,6 +38,7 @@ from evenlag.simulation.history import (
 from evenlag.simulation.scenarios import ObservedScenario
 from tests.bench.field.traces import SIZES, make_trace
 from tests.recorded import bursts, period
+from tests.support.probed_replay import simulate_probed
 from tests.support.simulated_scenarios import FixedOwners, constant
 
 if TYPE_CHECKING:
@@ -115,11 +116,11 @@ def between_snapshots(history: History, estimates: Estimates, group: str) -> dic
     chosen = inside & stable[place.clip(0, len(stable) - 1)]
     at_s, place = at_s[chosen], place[chosen]
     scenario = ObservedScenario(history, _PAUSES, estimates.has_stops)
-    simulated = simulate(history, [scenario], estimates, at_s)
+    _, probed = simulate_probed(history, [scenario], estimates, at_s)
     lag = (end - position)[chosen]
     owner = history.owner[place]
     true = sum_by_member(owner, owner >= 0, lag, len(history.member_keys)).max(axis=1)
-    replayed = np.stack(simulated.probed)[:, :, 0].T
+    replayed = probed[:, :, 0].T
     floor = _floor(history)[place + 1]
     return error_figures(true, replayed, floor, np.maximum(lag.sum(axis=1), replayed[0]) >= floor)
 

@@ -14,6 +14,7 @@ from evenlag.simulation.history import sum_by_member
 from evenlag.simulation.scenarios import ObservedScenario
 from tests.support.each import for_each
 from tests.support.lakes.replay_histories import START_S, history_of, snapshot
+from tests.support.probed_replay import simulate_probed
 from tests.support.simulated_scenarios import FixedOwners
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def test_of_a_burst_that_is_processed_by_the_next_snapshot_the_lag_between_is_op
     estimates = estimate(history)
     middle = np.array([START_S + 105.0])
     scenario = ObservedScenario(history, NO_PAUSES, estimates.has_stops)
-    (probed,) = simulate(history, [scenario], estimates, middle).probed
+    _, (probed,) = simulate_probed(history, [scenario], estimates, middle)
     assert probed[:, 0] == pytest.approx([0.0, 0.0, 50.0], abs=1.0)
 
 
@@ -186,8 +187,7 @@ def test_the_bounds_contain_the_lag_at_each_second_whenever_records_came(seed: i
         ObservedScenario(history, NO_PAUSES, estimates.has_stops),
         FixedOwners(others.tolist()),
     ]
-    simulated = simulate(history, scenarios, estimates, START_S + seconds)
-    probed = np.stack(simulated.probed)
+    simulated, probed = simulate_probed(history, scenarios, estimates, START_S + seconds)
     for number, (exact, held) in enumerate(((lag, owner), (other_lag, others))):
         of_second = np.broadcast_to(held, exact.shape).astype(np.int32)
         true = sum_by_member(of_second, np.ones(exact.shape, np.bool_), exact, NUM_MEMBERS).max(axis=1)
