@@ -8,7 +8,6 @@ next run continues. If a unit fails, the others still run, and the job fails at 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -39,20 +38,6 @@ if TYPE_CHECKING:
 _LOG = named_logger("spark_jobs.maintain")
 
 
-@dataclass(frozen=True, slots=True)
-class Maintained:
-    """Counts by kind of work, and messages of what was deferred, has failed, or is unhealthy."""
-
-    done: dict[str, int]
-    left: tuple[str, ...]
-    failures: tuple[str, ...]
-    unhealthy: tuple[str, ...]
-
-    def summary(self) -> dict[str, Any]:
-        """Return the result as JSON values, for the job's result."""
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
-
-
 def maintain_lake(
     lake: Lake,
     policy: Policy,
@@ -62,22 +47,21 @@ def maintain_lake(
     steps: Collection[str] = tuple(MaintenanceStep),
     is_dry_run: bool = False,
     progress: ReportProgress = no_progress,
-) -> Maintained:
-    """Maintain the tables of a lake.
+) -> MaintenanceRun:
+    """Maintain the tables of a lake; returns the run that has ended.
 
     now: Time of the run: days before its UTC day are closed. Vacuuming uses the real clock.
     clusters: All clusters of the lake if None. Vacuuming applies to complete tables.
     """
     wanted = None if clusters is None else frozenset(clusters)
     work = MaintenanceRun(lake, policy.maintenance, now, wanted, is_dry_run)
-    unhealthy: list[str] = []
     parts: dict[MaintenanceStep, Callable[[], None]] = {
         MaintenanceStep.DOWNSAMPLE: partial(downsample_days, work),
         MaintenanceStep.EXPIRE: partial(expire_rows, work),
         MaintenanceStep.ORPHANS: partial(remove_orphans, work),
         MaintenanceStep.COMPACT: partial(compact_parts, work),
         MaintenanceStep.VACUUM: partial(vacuum_tables, work),
-        MaintenanceStep.CHECK: partial(_check, work, policy, unhealthy),
+        MaintenanceStep.CHECK: partial(_check, work, policy),
     }
     for step in MaintenanceStep:
         if step in steps:
@@ -85,10 +69,10 @@ def maintain_lake(
             _LOG.info("%s", step)
             parts[step]()
             progress(f"maintenance: {step}", 1, 1)
-    return Maintained(dict(work.done), tuple(work.left), tuple(work.failures), tuple(unhealthy))
+    return work
 
 
-def _check(work: MaintenanceRun, policy: Policy, unhealthy: list[str]) -> None:
+def _check(work: MaintenanceRun, policy: Policy) -> None:
     files = work.files(SNAPSHOTS)
     schedules = schedules_of(policy)
     for cluster in files.clusters if files is not None else ():
@@ -102,7 +86,7 @@ def _check(work: MaintenanceRun, policy: Policy, unhealthy: list[str]) -> None:
                     f"{check.table_name} of {cluster}: {check.check_name}: {check.observed}: {check.message}"
                 )
                 _LOG.warning("%s", warning)
-                unhealthy.append(warning)
+                work.unhealthy.append(warning)
         keep = partial(keep_checks, work.lake.paths.root, cluster, checks, now)
         work.run(f"keep {len(checks)} checks of {cluster}", "checks", keep, len(checks))
 

@@ -28,7 +28,8 @@ class MaintenanceRun:
     now: Time of the run: days before its UTC day are closed.
     clusters: Clusters to maintain; None for all clusters of the lake.
     done: Number of finished units of work, by kind.
-    left: Work deferred to the next run: another writer was active, or a snapshot is unfinished.
+    left, failures, unhealthy: Messages of work that was deferred to the next run, because another writer was
+        active or a snapshot is unfinished; of work that has failed; of checks that failed.
     """
 
     lake: Lake
@@ -39,10 +40,16 @@ class MaintenanceRun:
     done: Counter[str] = field(default_factory=Counter)
     left: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    unhealthy: list[str] = field(default_factory=list)
     reader: LakeReader = field(init=False)
 
     def __post_init__(self) -> None:
         self.reader = LakeReader(self.lake.paths.root)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was done as JSON values, for the job's result."""
+        messages = {"left": self.left, "failures": self.failures, "unhealthy": self.unhealthy}
+        return {"done": dict(self.done), **messages}
 
     @property
     def today(self) -> date:

@@ -135,7 +135,7 @@ def run(groups: int, partitions: int, snapshots: int) -> dict[str, Any]:
         started = time.perf_counter()
         done = maintain_lake(lake, policy, datetime.now(UTC), steps=("compact",))
         seconds = time.perf_counter() - started
-        assert done.failures == ()
+        assert done.failures == []
         heap = peak_heap_mb(spark)
         after, read_after = measure(reader, snapshots), time_reads(reader, group)
     spark.stop()

@@ -26,7 +26,8 @@ from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.writer import append_once
 from evenlag.monitoring.lake_health import Check, check_lake, keep_checks, newest_faults
 from evenlag.policy.settings import Policy
-from spark_jobs.maintain import Maintained, maintain_lake
+from spark_jobs.maintain import maintain_lake
+from spark_jobs.maintenance.maintenance_run import MaintenanceRun
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.aged import copy_aged
 from tests.support.lakes.snapshots import HEAD, append_rows, commit, frame, marker, member, offset
@@ -126,12 +127,12 @@ def aged(lake: Lake, folder: Path, days: int) -> Lake:
     return Lake(lake.spark, str(copy_aged(lake.paths.local_root, folder, days)))
 
 
-def maintain(lake: Lake, *steps: str, now: datetime | None = None, **settings: Any) -> Maintained:
+def maintain(lake: Lake, *steps: str, now: datetime | None = None, **settings: Any) -> MaintenanceRun:
     """Look after a lake; every failure fails the test."""
     done = maintain_lake(
         lake, policy(**settings), now or datetime.now(UTC), steps=steps or tuple(MaintenanceStep)
     )
-    assert done.failures == ()
+    assert done.failures == []
     return done
 
 
@@ -256,7 +257,7 @@ def test_checks_are_kept_and_the_newest_of_them_are_told_of(lake: Lake) -> None:
     assert list(faults) == ["snapshots"]
     assert "60 in 2026-03" in faults["snapshots"]
     assert newest_faults(reader, "other", now) is None
-    assert maintain(lake, "compact", "check", target_file_mb=64).unhealthy == ()
+    assert maintain(lake, "compact", "check", target_file_mb=64).unhealthy == []
     assert newest_faults(reader, "c", now) == {}
     assert {row["check_name"] for row in rows_of(lake, TABLE_HEALTH)} >= {
         "SCHEMA",
@@ -280,4 +281,4 @@ def test_a_table_that_fails_is_set_aside_and_the_others_are_looked_after(
     monkeypatch.setattr(Lake, "write", fail_on_lag)
     done = maintain_lake(lake, policy(target_file_mb=64), datetime.now(UTC), steps=("compact",))
     assert done.done == {"compacted": 1}
-    assert done.failures == ("compact 3 files of lag of c on 2026-03-01: no",)
+    assert done.failures == ["compact 3 files of lag of c on 2026-03-01: no"]

@@ -138,10 +138,10 @@ def test_rows_in_files_that_were_written_again_lately_go_when_these_are_old(
     first = maintain(old, "downsample", raw_days=30)
     assert [len(ids_of(old, table)) for table in RAW] == [3, 3, 3]
     assert ids_of(old, SNAPSHOTS) == ids_of(old, LAG) == [names[0], names[2]]
-    assert first.left == (f"finish downsampling {DAY} of c: files of offsets, commits, members are recent",)
+    assert first.left == [f"finish downsampling {DAY} of c: files of offsets, commits, members are recent"]
     assert [row["downsampled_at"] for row in rows_of(old, DOWNSAMPLED_DAYS)] == [None]
     older = aged(old, tmp_path / "older", 4)
-    assert maintain(older, "downsample", raw_days=30).left == ()
+    assert maintain(older, "downsample", raw_days=30).left == []
     assert [rows_of(older, table) for table in RAW] == [[], [], []]
     (day,) = rows_of(older, DOWNSAMPLED_DAYS)
     assert (day["num_snapshots"], day["kept_snapshot_ids"]) == (3, [names[0], names[2]])

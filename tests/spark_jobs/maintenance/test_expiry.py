@@ -80,7 +80,7 @@ def test_each_table_loses_the_days_that_are_older_than_its_retention(lake: Lake)
     assert (planned.done, days_of(lake, RUNS)) == ({"expired": 8}, list(DAYS))
     only_c = maintain_lake(lake, policy(**kept), NOW, clusters=["c"], steps=("expire",))
     # January as a whole, and the first days of February, of two tables.
-    assert (only_c.done, only_c.failures) == ({"expired": 4}, ())
+    assert (only_c.done, only_c.failures) == ({"expired": 4}, [])
     for table in (RUNS, COMPARISONS):
         assert days_of(lake, table) == list(DAYS[2:])
         assert days_of(lake, table, "o'ther") == list(DAYS)

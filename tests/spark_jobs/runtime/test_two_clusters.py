@@ -60,7 +60,7 @@ def writes(lake: Lake, cluster: str) -> None:
         clusters=[cluster],
         steps=("expire", "compact"),
     )
-    assert (done.left, done.failures) == ((), ())
+    assert (done.left, done.failures) == ([], [])
 
 
 def test_writes_of_clusters_at_the_same_time_never_conflict(
