@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
-from evenlag.lake.tables import MEMBERSHIPS, TABLES, Table
+from evenlag.lake.tables import TABLES, Table
 from evenlag.lake.tables.month_partitions import end_of_part
 from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.lake.upkeep.erasure import ERASED, Erasure
@@ -36,9 +36,12 @@ if TYPE_CHECKING:
 
 _LOG = named_logger("spark_jobs.erase")
 _TARGET_BYTES: Final = 256 * 1024**2
-_MEMBER_NAMES: Final = ("member_id", "group_instance_id", "client_id", "client_host")
-_RETURNED_FIELDS: Final = ("member_id", "next_member_id")
-_MEMBER_FIELDS: Final = (*_MEMBER_NAMES, "subscription", "assignment")
+# Columns with lists of structures, their fields, and which of these name no member.
+_LISTS: Final = {
+    "members": ("member_id", "group_instance_id", "client_id", "client_host", "subscription", "assignment"),
+    "returned": ("member_id", "next_member_id"),
+}
+_NO_NAMES: Final = ("subscription", "assignment")
 
 
 def erase(
@@ -95,21 +98,20 @@ def _erase_by_spark(lake: Lake, table: Table, erasure: Erasure, part: tuple[str,
         lake.delete(table, f"{where} AND {identifier(column)} = {text_literal(erasure.name)}")
     changes, conditions = {}, []
     for one in erasure.columns(table):
-        if table == MEMBERSHIPS and one == "members":
-            changes[one] = _members(erasure)
-            named = " OR ".join(_has(f"m.{field}", erasure) for field in _MEMBER_NAMES)
-            conditions.append(f"exists(members, m -> {named})")
-        elif one == "returned":
-            pair = (f"'{field}', {_replaced(f'm.{field}', erasure)}" for field in _RETURNED_FIELDS)
-            changes[one] = f"transform(returned, m -> named_struct({', '.join(pair)}))"
-            named = " OR ".join(_has(f"m.{field}", erasure) for field in _RETURNED_FIELDS)
-            conditions.append(f"coalesce(exists(returned, m -> {named}), false)")
+        if fields := _LISTS.get(one):
+            values = (
+                f"'{field}', {f'm.{field}' if field in _NO_NAMES else _replaced(f'm.{field}', erasure)}"
+                for field in fields
+            )
+            changes[one] = f"transform({one}, m -> named_struct({', '.join(values)}))"
+            named = " OR ".join(_has(f"m.{field}", erasure) for field in fields if field not in _NO_NAMES)
+            conditions.append(f"coalesce(exists({one}, m -> {named}), false)")
         else:
             changes[one] = _replaced(identifier(one), erasure)
             conditions.append(_has(identifier(one), erasure))
     if changes:
-        values = ", ".join(f"{identifier(one)} = {value}" for one, value in changes.items())
-        lake.update(table, values, f"{where} AND ({' OR '.join(conditions)})")
+        assigned = ", ".join(f"{identifier(one)} = {value}" for one, value in changes.items())
+        lake.update(table, assigned, f"{where} AND ({' OR '.join(conditions)})")
 
 
 def _has(column: str, erasure: Erasure) -> str:
@@ -118,14 +120,6 @@ def _has(column: str, erasure: Erasure) -> str:
 
 def _replaced(column: str, erasure: Erasure) -> str:
     return f"regexp_replace({column}, {text_literal(erasure.pattern)}, {text_literal(ERASED)})"
-
-
-def _members(erasure: Erasure) -> str:
-    fields = ", ".join(
-        f"'{field}', {_replaced(f'm.{field}', erasure) if field in _MEMBER_NAMES else f'm.{field}'}"
-        for field in _MEMBER_FIELDS
-    )
-    return f"transform(members, m -> named_struct({fields}))"
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

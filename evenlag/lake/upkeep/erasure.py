@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import ne
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -93,30 +94,27 @@ class Erasure:
 
     def count(self, batch: pa.RecordBatch, table: Table) -> int:
         """Count the rows that the request deletes or changes."""
-        column = self.row_column(table)
-        hit: Any = pa.array([False] * batch.num_rows)
-        if column is not None:
-            hit = pc.fill_null(pc.equal(batch[column], self.name), False)
-        for name in self.columns(table):
-            if _may_have(batch[name], self._spellings()):
-                values = batch[name].to_pylist()
-                hit = pc.or_(hit, pa.array([self._replace(value) != value for value in values]))
-        return int(hit.true_count)
+        return self._apply(batch, table)[1]
 
     def erase(self, batches: Iterable[pa.RecordBatch], table: Table) -> Iterator[pa.RecordBatch]:
         """Delete or change the rows that have the name."""
-        column = self.row_column(table)
-        for given in batches:
-            batch = given
-            if column is not None:
-                batch = batch.filter(pc.fill_null(pc.not_equal(batch[column], self.name), True))
-            for name in self.columns(table):
-                values = batch[name]
-                if name in batch.schema.names and _may_have(values, self._spellings()):
-                    changed = [self._replace(value) for value in values.to_pylist()]
-                    place = batch.schema.get_field_index(name)
-                    batch = batch.set_column(place, batch.schema.field(place), pa.array(changed, values.type))
-            yield batch
+        return (self._apply(batch, table)[0] for batch in batches)
+
+    def _apply(self, batch: pa.RecordBatch, table: Table) -> tuple[pa.RecordBatch, int]:
+        """Return a batch without the name, and the number of its rows that were deleted or changed."""
+        is_deleted: Any = pa.array([False] * batch.num_rows, pa.bool_())
+        if (column := self.row_column(table)) is not None:
+            is_deleted = pc.fill_null(pc.equal(batch[column], self.name), False)
+        is_hit = is_deleted
+        for name in self.columns(table):
+            # A table of an earlier version may lack columns.
+            if name in batch.schema.names and _may_have(batch[name], self._spellings()):
+                values, field = batch[name].to_pylist(), batch.schema.field(name)
+                changed = [self._replace(value) for value in values]
+                is_hit = pc.or_(is_hit, pa.array(list(map(ne, values, changed)), pa.bool_()))
+                place = batch.schema.get_field_index(name)
+                batch = batch.set_column(place, field, pa.array(changed, field.type))
+        return batch.filter(pc.invert(is_deleted)), int(is_hit.true_count)
 
     def _spellings(self) -> tuple[str, ...]:
         # In JSON, characters may be escaped.
