@@ -6,7 +6,7 @@ look up (:mod:`evenlag.live_lag.time_behind`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -70,9 +70,9 @@ class Numbers:
         return Numbers(self.values[index], self.known[index] & (index >= 0))
 
 
-def constant(value: int, num_rows: int) -> Numbers:
-    """Return a number that is the same, and known, in all rows."""
-    return Numbers(np.full(num_rows, value, dtype=np.int64), np.ones(num_rows, dtype=np.bool_))
+def zeros(num_rows: int) -> Numbers:
+    """Return 0, which is known, in all rows."""
+    return Numbers(np.zeros(num_rows, dtype=np.int64), np.ones(num_rows, dtype=np.bool_))
 
 
 def is_valid(values: Any) -> Bools:
@@ -133,6 +133,13 @@ def as_lists(values: pa.Array, sizes: Int64s) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(sizes)), pa.int32()), values)
 
 
+def as_structs(columns: Mapping[str, pa.Array], kind: pa.StructType) -> pa.StructArray:
+    """Return columns as structures, each in the type of its field."""
+    return pa.StructArray.from_arrays(
+        [columns[field.name].cast(field.type) for field in kind], fields=list(kind)
+    )
+
+
 def parents(lists: pa.ListArray) -> Int64s:
     """Return the list of each element, of all lists in turn."""
     return np.asarray(pc.list_parent_indices(lists).to_numpy(), dtype=np.int64)
@@ -173,6 +180,13 @@ def last_in_lists(is_wanted: Bools, parent: Int64s, num_lists: int) -> Int64s:
     wanted = np.flatnonzero(is_wanted)
     found[parent[wanted]] = wanted
     return found
+
+
+def largest_in_groups(values: Floats, group: Int64s, num_groups: int) -> Floats:
+    """Return the largest known value of each group; NaN where there is none."""
+    found = np.full(num_groups, -np.inf)
+    np.maximum.at(found, group, np.where(np.isnan(values), -np.inf, values))
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def rounded(values: Floats) -> Floats:
@@ -233,12 +247,12 @@ class Points:
     def rate(self, now: Numbers, offset: Numbers, window_s: float) -> Numbers:
         """Return the increase per second since the oldest point of the window; unknown after a decrease."""
         begin = Numbers(now.values - round(window_s * _MICROS_PER_S), now.known).take(self.parent)
-        oldest = self._at(
+        oldest_at, oldest_offset = self._at(
             first_in_lists(begin.known & (self.at_us >= begin.values), self.parent, self.num_lists)
         )
-        seconds = now.values / 1e6 - oldest.at.values / 1e6
-        grown = offset.values - oldest.offset.values
-        known = now.known & offset.known & oldest.at.known & (seconds > 0) & (grown >= 0)
+        seconds = now.values / 1e6 - oldest_at.values / 1e6
+        grown = offset.values - oldest_offset.values
+        known = now.known & offset.known & oldest_at.known & (seconds > 0) & (grown >= 0)
         return Numbers(np.divide(grown, seconds, out=np.zeros(len(grown)), where=known), known)
 
     def time_behind_ms(self, position: Numbers, now: Numbers, end: Numbers) -> tuple[Numbers, Numbers]:
@@ -253,21 +267,16 @@ class Points:
         if self.is_upper is not None:
             is_below &= ~self.is_upper
         is_above = of_point.known & (self.offset > of_point.values)
-        below = self._at(last_in_lists(is_below, self.parent, self.num_lists))
-        above = self._at(first_in_lists(is_above, self.parent, self.num_lists))
-        is_end = position.known & end.known & (end.values > position.values) & ~above.at.known
-        above_at, above_offset = now.where(is_end, above.at), end.where(is_end, above.offset)
+        below_at, below_offset = self._at(last_in_lists(is_below, self.parent, self.num_lists))
+        above_at, above_offset = self._at(first_in_lists(is_above, self.parent, self.num_lists))
+        is_end = position.known & end.known & (end.values > position.values) & ~above_at.known
+        above_at, above_offset = now.where(is_end, above_at), end.where(is_end, above_offset)
 
-        known = (
-            position.known
-            & now.known
-            & below.at.known
-            & above_at.known
-            & (below.at.values <= above_at.values)
-        )
-        passed, apart = position.values - below.offset.values, above_offset.values - below.offset.values
+        known = position.known & now.known & below_at.known & above_at.known
+        known &= below_at.values <= above_at.values
+        passed, apart = position.values - below_offset.values, above_offset.values - below_offset.values
         share = np.divide(passed, apart, out=np.zeros(len(passed)), where=known)
-        passed_at = below.at.values + share * (above_at.values - below.at.values)
+        passed_at = below_at.values + share * (above_at.values - below_at.values)
         time_ms = rounded((now.values - passed_at) / 1000)
         known &= time_ms >= 0
         at_least = np.floor_divide(now.values - above_at.values, 1000)
@@ -275,17 +284,7 @@ class Points:
             at_least, ~known & now.known & above_at.known & (at_least > 0)
         )
 
-    def _at(self, place: Int64s) -> _ListPoints:
-        is_found = place >= 0
-        if not len(self.parent):
-            nothing = Numbers(np.zeros(len(place), np.int64), is_found)
-            return _ListPoints(nothing, nothing)
-        return _ListPoints(Numbers(self.at_us[place], is_found), Numbers(self.offset[place], is_found))
-
-
-@dataclass(frozen=True, slots=True)
-class _ListPoints:
-    """One point of each list, where it has one."""
-
-    at: Numbers
-    offset: Numbers
+    def _at(self, place: Int64s) -> tuple[Numbers, Numbers]:
+        """Moment and offset of one point of each list, where it has one."""
+        known = np.ones(len(self.parent), dtype=np.bool_)
+        return Numbers(self.at_us, known).take(place), Numbers(self.offset, known).take(place)

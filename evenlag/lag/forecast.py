@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from evenlag.enums import ForecastModel
-from evenlag.lag.arrays import Bools, Floats, Int64s
+from evenlag.lag.arrays import Bools, Floats, Int64s, largest_in_groups
 
 STEPS: Final = 6
 """Steps of a horizon: a forecast has a mean rate for each."""
@@ -63,6 +63,10 @@ class Seen:
     def num_groups(self) -> int:
         """G."""
         return len(self.horizon_s)
+
+    def newest(self, at_s: Floats) -> Floats:
+        """Return the newest known moment [N] of each group: [G]; NaN without any."""
+        return largest_in_groups(at_s, self.group, self.num_groups)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,7 +187,7 @@ def advance(rates: Rates, errors: Errors, seen: Seen, hours: Hours) -> tuple[Rat
     """
     interval = _compare(rates.at_s, rates.end, np.stack([rates.last, rates.smoothed]), seen, hours)
     errors = _score(errors, interval, seen, horizon=False)
-    now_s, anchored_s = (_largest(at_s, seen) for at_s in (seen.at_s, rates.anchor_at_s))
+    now_s, anchored_s = (seen.newest(at_s) for at_s in (seen.at_s, rates.anchor_at_s))
     is_due = ~(now_s - anchored_s < seen.horizon_s)
     anchors = np.stack([rates.anchor_last, rates.anchor_smoothed])
     is_late = now_s - anchored_s > _MOST_HORIZONS * seen.horizon_s
@@ -346,7 +350,7 @@ def forecast_rates(rates: Rates, errors: Errors, seen: Seen, hours: Hours) -> Fl
         if not len(rows):
             continue
         group = seen.group[rows]
-        begin = _largest(seen.at_s, seen)[group][:, None] + step_s[group][:, None] * np.arange(STEPS)
+        begin = seen.newest(seen.at_s)[group][:, None] + step_s[group][:, None] * np.arange(STEPS)
         chosen = replace(hours, rate=hours.rate[rows])
         mean = chosen.mean_rate(begin, begin + step_s[group][:, None], before)
         found[rows] = np.where(np.isfinite(mean), mean, found[rows])
@@ -397,14 +401,6 @@ def _quantiles(counts: Floats, number: int) -> Floats:
     wanted = (np.arange(number) + 0.5) / number
     # Of bins without errors, which are flat, the lower edge ends the one before.
     return np.asarray(np.interp(-wanted, above[::-1] - 1.0, _ERROR_EDGES[::-1]))
-
-
-def _largest(values: Floats, seen: Seen) -> Floats:
-    """The largest known value of each group; NaN without any."""
-    found = np.full(seen.num_groups, -np.inf)
-    is_known = np.isfinite(values)
-    np.maximum.at(found, seen.group[is_known], values[is_known])
-    return np.where(np.isfinite(found), found, np.nan)
 
 
 def _mean(values: Floats, group: Int64s, num_groups: int) -> Floats:

@@ -16,6 +16,7 @@ from evenlag.lag.arrays import (
     Points,
     as_column,
     as_lists,
+    as_structs,
     codes,
     find_places,
     floats,
@@ -205,9 +206,6 @@ def _rows(
     parts |= {name: as_column(getattr(rates, field), kind.field(name).type) for name, field in _RATES.items()}
     parts["position"] = as_column(position, kind.field("position").type)
     parts["forecast_records_per_s"] = _list(mean)
-    structs = pa.StructArray.from_arrays(
-        [parts[field.name].cast(field.type) for field in kind], fields=list(kind)
-    )
     columns = {
         "group_id": pa.array(groups, pa.string()),
         "horizon_s": pa.array(seen.horizon_s.astype(np.int32)),
@@ -216,7 +214,7 @@ def _rows(
         "common_errors": _list(errors.common),
         "own_errors": _list(errors.own),
         "is_of_horizon": pa.array(errors.is_of_horizon),
-        "partitions": pa.ListArray.from_arrays(pa.array(start, pa.int32()), structs),
+        "partitions": pa.ListArray.from_arrays(pa.array(start, pa.int32()), as_structs(parts, kind)),
         **predictions,
     }
     for row, name in enumerate(_ERRORS):

@@ -22,12 +22,12 @@ from evenlag.lag.arrays import (
     Numbers,
     Points,
     codes,
-    constant,
     first_in_lists,
     flags,
     is_valid,
     parents,
     rounded,
+    zeros,
 )
 from evenlag.lake.arrow_schema import arrow_type
 from evenlag.lake.tables import LAG
@@ -150,7 +150,7 @@ def _behind(columns: dict[str, Any], log: _Log) -> Behind:
     is_diverged = log.is_beyond & ~log.is_lost & has_epoch.known & (has_epoch.values >= 0) & position.known
     position = position.only(~is_diverged)
     records = Numbers(np.maximum(log.end.values - position.values, 0), position.known | is_diverged)
-    records = constant(0, num_rows).where(is_diverged | log.is_empty, records)
+    records = zeros(num_rows).where(is_diverged | log.is_empty, records)
     bound = np.where(is_diverged & ~log.is_empty, list(LagBound).index(LagBound.LOWER), UNKNOWN)
     return _of_share_groups(columns, log, Behind(records, position, bound))
 
@@ -164,7 +164,7 @@ def _of_share_groups(columns: dict[str, Any], log: _Log, behind: Behind) -> Behi
     started = log.committed.only(log.is_read & ~is_valid(columns["commit_problem"]))
     begin = Numbers(np.maximum(started.values, log.start.values), started.known)
     at_most = Numbers(np.maximum(log.end.values - begin.values, 0), begin.known)
-    records = constant(0, len(is_share)).where(
+    records = zeros(len(is_share)).where(
         log.is_empty & ~reported.known, reported.where(reported.known, at_most)
     )
     is_bound = ~reported.known & records.known & (records.values > 0)
@@ -255,7 +255,7 @@ def _rates_and_times(
     is_falling = is_exact & arrival.known & consume.known & (falls_by > 0)
     drain = np.divide(1000.0 * lag.values, falls_by, out=np.zeros(len(falls_by)), where=is_falling)
     is_caught_up = is_none | (is_exact & has_lag & time.known & (time.values <= CAUGHT_UP_MS))
-    zero = constant(0, len(is_none))
+    zero = zeros(len(is_none))
     is_still = is_valid(columns["owner_member_id"]) & consume.known & (consume.values == 0) & is_counted
     return {
         "arrival_rate_records_per_s": arrival.floats,

@@ -22,6 +22,7 @@ from evenlag.lag.arrays import (
     as_lists,
     codes,
     find_places,
+    first_in_lists,
     flags,
     flatten_assignments,
     integers,
@@ -93,9 +94,7 @@ def describe_groups(
 
     def first(values: Any, of_row: Int64s = group) -> pa.Array:
         """The first value of each group that is not null."""
-        rows = np.flatnonzero(is_valid(values))[::-1]
-        place = np.full(len(groups), UNKNOWN, dtype=np.int64)
-        place[of_row[rows]] = rows
+        place = first_in_lists(is_valid(values), of_row, len(groups))
         return values.take(pa.array(place, mask=place < 0))
 
     state = first(members["group_state"])

@@ -16,10 +16,12 @@ from evenlag.lag.arrays import (
     Int64s,
     as_column,
     as_lists,
+    as_structs,
     codes,
     flags,
     floats,
     is_valid,
+    largest_in_groups,
     seconds,
 )
 from evenlag.lag.predictions import MEASURES, Intervals, Members, newer_mean, predict
@@ -150,8 +152,6 @@ def _members(lag: pa.Table, seen: Seen, mean: Floats, consumed: Floats) -> tuple
     def total(values: Floats) -> Floats:
         return np.asarray(np.bincount(row, values, size), dtype=np.float64)
 
-    behind_s = np.full(size, -np.inf)
-    np.maximum.at(behind_s, row, np.nan_to_num(floats(lag["time_lag_ms"]), nan=-np.inf) / 1_000)
     speed, is_bound = np.full(size, np.nan), np.zeros(size, dtype=np.bool_)
     speed[row] = floats(lag["speed_records_per_s"])
     is_bound[row] = flags(lag["speed_is_bound"])
@@ -160,7 +160,7 @@ def _members(lag: pa.Table, seen: Seen, mean: Floats, consumed: Floats) -> tuple
         is_member=which > 0,
         lag=total(np.nan_to_num(floats(lag["lag_records"]))),
         consumed=total(consumed),
-        behind_s=np.where(np.isfinite(behind_s), behind_s, 0.0),
+        behind_s=np.nan_to_num(largest_in_groups(floats(lag["time_lag_ms"]) / 1_000, row, size)),
         speed=speed,
         is_bound=is_bound,
         arrivals=np.stack([total(column) for column in mean.T], axis=1),
@@ -192,10 +192,9 @@ def _actual(lag: pa.Table, members: Members, seen: Seen) -> Floats:
     num_groups = seen.num_groups
     is_exact = is_valid(lag["lag_records"]) & ~is_valid(lag["lag_bound"])
     total = np.bincount(members.group, members.lag, num_groups)
-    largest, behind_ms = (np.zeros(num_groups) for _ in range(2))
-    np.maximum.at(largest, members.group[members.is_member], members.lag[members.is_member])
-    times = floats(lag["time_lag_ms"])
-    np.maximum.at(behind_ms, seen.group, np.nan_to_num(times))
+    of_members, times = np.where(members.is_member, members.lag, np.nan), floats(lag["time_lag_ms"])
+    largest = largest_in_groups(of_members, members.group, num_groups)
+    behind_ms = np.nan_to_num(largest_in_groups(times, seen.group, num_groups))
     has_members = np.bincount(members.group, members.is_member, num_groups) > 0
     is_known = np.bincount(seen.group, ~is_exact, num_groups) == 0
     is_timed = np.bincount(seen.group, np.isnan(times), num_groups) == 0
@@ -263,7 +262,4 @@ def _prediction_lists(numbers: Mapping[str, Floats]) -> pa.ListArray:
         "held": pa.array(held, mask=~np.isfinite(actual) | ~np.isfinite(lower)),
         **{name: as_column(values, kind.field(name).type) for name, values in flat.items()},
     }
-    structs = pa.StructArray.from_arrays(
-        [columns[field.name].cast(field.type) for field in kind], fields=list(kind)
-    )
-    return as_lists(structs, np.full(num_groups, num_each))
+    return as_lists(as_structs(columns, kind), np.full(num_groups, num_each))

@@ -11,14 +11,12 @@ The functions work on N partitions, M members and G groups at once; a member is 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from evenlag.lag.arrays import Bools, Floats, Int64s, largest_in_groups
 from evenlag.lag.speeds import NOISE_S
-
-if TYPE_CHECKING:
-    from evenlag.lag.arrays import Bools, Floats, Int64s
 
 MEASURES: Final = ("total_lag_records", "max_member_lag_records", "time_lag_ms")
 MISS: Final = 0.1
@@ -93,8 +91,8 @@ def predict(members: Members, ahead_s: Floats, idle_s: Floats, num_groups: int, 
     queue = np.maximum(queue, idle * rate)
     wait_s = np.maximum(_age_s(members, queue, arrived, rate, after_s), np.where(queue > 0, idle, 0.0))
     total = np.bincount(members.group, queue, num_groups)
-    largest = _largest(np.where(members.is_member, queue, np.nan), members.group, num_groups)
-    return np.column_stack([total, largest, 1_000 * _largest(wait_s, members.group, num_groups)])
+    largest = largest_in_groups(np.where(members.is_member, queue, np.nan), members.group, num_groups)
+    return np.column_stack([total, largest, 1_000 * largest_in_groups(wait_s, members.group, num_groups)])
 
 
 def _at(at_s: Floats, edges_s: Floats, came: Floats, rates: Floats) -> Floats:
@@ -168,10 +166,3 @@ def newer_mean(mean: Floats, error: Floats) -> Floats:
     return np.where(
         np.isfinite(error), np.where(np.isfinite(mean), mean + _NEWEST * (error - mean), error), mean
     )
-
-
-def _largest(values: Floats, group: Int64s, num_groups: int) -> Floats:
-    """The largest value of each group's members; NaN where one is unknown, or there is none."""
-    found = np.full(num_groups, -np.inf)
-    np.maximum.at(found, group, np.where(np.isnan(values), -np.inf, values))
-    return np.where(np.isfinite(found), found, np.nan)

@@ -22,9 +22,11 @@ from evenlag.lag.arrays import (
     Int64s,
     Numbers,
     as_lists,
+    as_structs,
     codes,
     find_places,
     flags,
+    floats,
     integers,
     is_valid,
     parents,
@@ -317,23 +319,19 @@ def _rows(state: SpeedState, people: _People, lag: pa.Table, groups: list[str], 
     kind = schema.field("partitions").type.value_type
     order = np.lexsort((state.done_identity, state.done_partition))
     order = order[is_done[order]]
-    done = pa.StructArray.from_arrays(
-        [
-            pa.array(number[state.done_identity[order]].astype(np.int32)),
-            pa.array(state.done_records[order]),
-        ],
-        fields=list(kind.field("processed").type.value_type),
+    done = as_structs(
+        {
+            "identity": pa.array(number[state.done_identity[order]]),
+            "records": pa.array(state.done_records[order]),
+        },
+        kind.field("processed").type.value_type,
     )
     count = np.bincount(state.done_partition[is_done], minlength=lag.num_rows)
     rows = np.flatnonzero((count > 0) | (state.cost != 1.0))
-    parts = pa.StructArray.from_arrays(
-        [
-            *(lag[name].combine_chunks().take(pa.array(rows)) for name in ("topic_id", "topic", "partition")),
-            pa.array(state.cost[rows]),
-            as_lists(done, count[rows]),
-        ],
-        fields=list(kind),
-    )
+    names = ("topic_id", "topic", "partition")
+    columns = {name: lag[name].combine_chunks().take(pa.array(rows)) for name in names}
+    columns |= {"cost": pa.array(state.cost[rows]), "processed": as_lists(done, count[rows])}
+    parts = as_structs(columns, kind)
     by_group = np.argsort(state.partition_group[rows], kind="stable")
     sizes = np.bincount(state.partition_group[rows], minlength=len(groups))
     return pa.table(
@@ -385,8 +383,7 @@ def _member_lists(
         "busy_s": pa.array(state.busy_s[identity]),
         "at_least_records_per_s": pa.array(state.at_least[identity]),
     }
-    rows = pa.StructArray.from_arrays([columns[field.name] for field in kind], fields=list(kind))
-    return as_lists(rows, np.bincount(group, minlength=state.num_groups))
+    return as_lists(as_structs(columns, kind), np.bincount(group, minlength=state.num_groups))
 
 
 def explode(rows: pa.Table, name: str) -> pa.Table:
@@ -404,8 +401,7 @@ def _only(rows: pa.Table, groups: list[str]) -> pa.Table:
 
 def _floats(column: Any) -> Floats:
     """Numbers that another version may have left out: 0."""
-    filled = pc.fill_null(column.cast(pa.float64()), 0.0)
-    return np.nan_to_num(np.asarray(filled.to_numpy(), dtype=np.float64))
+    return np.nan_to_num(floats(column))
 
 
 def _numbers(texts: Any) -> Int64s:
