@@ -19,7 +19,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import TABLES, Table
 from evenlag.lake.tables.month_partitions import end_of_part
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep.direct_tables import rewrite_days
 from evenlag.lake.upkeep.erasure import ERASED, Erasure
 from evenlag.logging_setup import named_logger
 from evenlag.policy.loader import load_policy
@@ -69,7 +69,7 @@ def erase(
                 continue
             if table.writer == "direct":
                 change = partial(erasure.erase, table=table)
-                DirectUpkeep(lake.paths.root, table).rewrite(cluster, days, _TARGET_BYTES, change)
+                rewrite_days(lake.paths, table, cluster, days, _TARGET_BYTES, change)
             else:
                 _erase_by_spark(lake, table, erasure, (cluster, start))
             _LOG.info("erased %d rows of %s of %s from %s on", num, table.name, cluster, start)

@@ -16,7 +16,7 @@ from evenlag.enums import MaintenanceStep
 from evenlag.errors import LakeError
 from evenlag.lake.table_properties import wanted_properties
 from evenlag.lake.tables import SNAPSHOTS, TABLES, Table
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep, trim_log, vacuum_table
+from evenlag.lake.upkeep.direct_tables import set_properties, trim_log, vacuum_table
 from evenlag.logging_setup import named_logger
 from evenlag.monitoring.lake_health import check_lake, keep_checks, schedules_of
 from evenlag.policy.loader import load_policy
@@ -108,7 +108,7 @@ def vacuum_tables(work: MaintenanceRun) -> None:
 
 def _set(work: MaintenanceRun, table: Table, wanted: dict[str, str]) -> None:
     if table.writer == "direct":
-        DirectUpkeep(work.lake.paths.root, table).set_properties(wanted)
+        set_properties(work.lake.paths, table, wanted)
         return
     listed = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in wanted.items())
     work.lake.change(table, f"ALTER TABLE {work.lake.sql_name(table)} SET TBLPROPERTIES ({listed})")

@@ -43,3 +43,8 @@ def sql_literal(text: str) -> str:
     """
     doubled = text.replace("'", "''")
     return f"'{doubled}'"
+
+
+def date_literal(day: date) -> str:
+    """Return a date literal of DataFusion's SQL, and of Spark's."""
+    return f"DATE '{day.isoformat()}'"

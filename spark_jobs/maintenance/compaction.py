@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from evenlag.lake.tables import TABLES, Table
 from evenlag.lake.tables.month_partitions import end_of_part
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep.direct_tables import rewrite_days
 from spark_jobs.runtime.session import temporary_conf
 from spark_jobs.runtime.sql_text import part_condition
 
@@ -74,7 +74,7 @@ def compact_parts(work: MaintenanceRun) -> None:
         what = f"compact {len(small)} files of {table.name} of {cluster} {_when(table, start)}"
         if table.writer == "direct":
             days = (min(file.first_day for file in small), max(file.last_day for file in small))
-            compact = partial(DirectUpkeep(work.lake.paths.root, table).compact, cluster, days, size)
+            compact = partial(rewrite_days, work.lake.paths, table, cluster, days, size)
         else:
             compact = partial(_compact, work, table, (cluster, start), size, is_open=is_open)
         work.run(what, "compacted", compact)

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.audit.rebalances import find_returned
+from evenlag.lake.filters import date_literal
 from evenlag.lake.tables import (
     AUDITED_SNAPSHOTS,
     COMMITS,
@@ -34,9 +35,9 @@ from evenlag.lake.tables import (
     Table,
 )
 from evenlag.lake.tables.month_partitions import end_of_part, month_of
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep.direct_tables import delete_part, delete_snapshots
 from evenlag.lake.upkeep.orphans import find_orphans
-from spark_jobs.runtime.sql_text import date_literal, days_condition, part_condition, text_list
+from spark_jobs.runtime.sql_text import days_condition, part_condition, text_list
 from spark_jobs.steps.audit_ownership import audit_assignments
 
 if TYPE_CHECKING:
@@ -65,30 +66,20 @@ def _remove_batches(work: MaintenanceRun, table: Table, part: tuple[str, date], 
     cluster, day = part
     for start in range(0, len(ids), _BATCH):
         batch = ids[start : start + _BATCH]
-        work.run(
-            f"delete {len(batch)} unfinished from {table.name} of {cluster} on {day}",
-            "orphans",
-            partial(delete_rows, work, table, part, batch),
-            len(batch),
-        )
+        what = f"delete {len(batch)} unfinished from {table.name} of {cluster} on {day}"
+        condition = f"snapshot_id IN {text_list(batch)}"
+        work.run(what, "orphans", partial(delete_rows, work, table, part, condition), len(batch))
 
 
 def delete_rows(
-    work: MaintenanceRun,
-    table: Table,
-    part: tuple[str, date],
-    only_snapshots: list[str] | None = None,
-    *,
-    except_snapshots: list[str] | None = None,
+    work: MaintenanceRun, table: Table, part: tuple[str, date], condition: str | None = None
 ) -> None:
-    """Delete rows of a (cluster, day); without a condition Delta drops complete files unread."""
-    cluster, day = part
-    condition = days_condition(table, cluster, [day])
-    if only_snapshots is not None:
-        condition += f" AND snapshot_id IN {text_list(only_snapshots)}"
-    if except_snapshots is not None:
-        condition += f" AND snapshot_id NOT IN {text_list(except_snapshots)}"
-    work.lake.delete(table, condition)
+    """Delete rows of a partition by a condition of its writer's SQL; without one, complete files unread."""
+    if table.writer == "direct":
+        delete_part(work.lake.paths, table, part, condition)
+        return
+    where = part_condition(table, *part)
+    work.lake.delete(table, where if condition is None else f"{where} AND {condition}")
 
 
 # Members' values, written as they were in the contract, with null for the client's names.
@@ -126,20 +117,10 @@ def _expire_table(work: MaintenanceRun, table: Table, before: date) -> None:
     files = work.files(table)
     for (cluster, start), parts in files.by_part.items() if files is not None else ():
         if work.includes(cluster) and any(file.first_day < before for file in parts):
-            limit = None if end_of_part(table, start) < before else before
-            what = f"delete rows of {table.name} of {cluster} from {start} on" + (
-                "" if limit is None else f", older than {limit}"
-            )
-            work.run(what, "expired", partial(_delete_part, work, table, (cluster, start), limit))
-
-
-def _delete_part(work: MaintenanceRun, table: Table, part: tuple[str, date], before: date | None) -> None:
-    """Delete the rows of a partition, or those of its days before one."""
-    condition = None if before is None else f"day < {date_literal(before)}"
-    if table.writer == "direct":
-        DirectUpkeep(work.lake.paths.root, table).delete(*part, condition)
-        return
-    work.lake.delete(table, part_condition(table, *part) + ("" if condition is None else f" AND {condition}"))
+            what, condition = f"delete rows of {table.name} of {cluster} from {start} on", None
+            if end_of_part(table, start) >= before:
+                what, condition = f"{what}, older than {before}", f"day < {date_literal(before)}"
+            work.run(what, "expired", partial(delete_rows, work, table, (cluster, start), condition))
 
 
 def _expire_hourly(work: MaintenanceRun, before: date) -> None:
@@ -155,16 +136,13 @@ def _expire_hourly(work: MaintenanceRun, before: date) -> None:
         for month in sorted({month_of(day) for day in left}):
             chosen = sorted(day for day in left if month_of(day) == month)
             what = f"delete the hourly snapshots of {len(chosen)} days of {cluster} of {month:%Y-%m}"
-            work.run(what, "expired", partial(_delete_markers, work, cluster, month, chosen), len(chosen))
+            condition = f"day IN ({', '.join(map(date_literal, chosen))})"
+            delete = partial(delete_rows, work, SNAPSHOTS, (cluster, month), condition)
+            work.run(what, "expired", delete, len(chosen))
         for name, day in lag.by_part if lag is not None else ():
             if name == cluster and day in days:
                 what = f"delete the hourly lag of {cluster} on {day}"
                 work.run(what, "expired", partial(delete_rows, work, LAG, (cluster, day)))
-
-
-def _delete_markers(work: MaintenanceRun, cluster: str, month: date, days: Collection[date]) -> None:
-    listed = ", ".join(map(date_literal, days))
-    DirectUpkeep(work.lake.paths.root, SNAPSHOTS).delete(cluster, month, f"day IN ({listed})")
 
 
 def remove_clients(work: MaintenanceRun, cluster: str, days: Collection[date]) -> None:
@@ -330,8 +308,8 @@ def _record_days(
 
 def _downsample_day(work: MaintenanceRun, cluster: str, day: date, row: Mapping[str, Any]) -> None:
     kept = list(row["kept_snapshot_ids"])
-    DirectUpkeep(work.lake.paths.root, SNAPSHOTS).delete_snapshots(cluster, day, kept)
-    delete_rows(work, LAG, (cluster, day), except_snapshots=kept)
+    delete_snapshots(work.lake.paths, SNAPSHOTS, cluster, day, kept)
+    delete_rows(work, LAG, (cluster, day), f"snapshot_id NOT IN {text_list(kept)}")
     limit = work.age_limit(work.settings.orphan_days or _SAFE_DAYS)
     recent = []
     for table in _DROPPED:

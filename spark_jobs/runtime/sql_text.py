@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from datetime import date
 from typing import Final
 
+from evenlag.lake.filters import date_literal
 from evenlag.lake.tables import Table
 from evenlag.lake.tables.month_partitions import month_of
 
@@ -36,11 +37,6 @@ def text_list(texts: Iterable[str]) -> str:
     return f"({', '.join(map(text_literal, texts))})"
 
 
-def date_literal(day: date) -> str:
-    """Return a date literal of Spark SQL."""
-    return f"DATE '{day.isoformat()}'"
-
-
 def identifier(name: str) -> str:
     """Return a quoted identifier of Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
@@ -48,8 +44,7 @@ def identifier(name: str) -> str:
 
 def part_condition(table: Table, cluster: str, start: date) -> str:
     """Return the condition for one partition of a table, with the literal values that Delta looks for."""
-    column = "month" if table.is_by_month else "day"
-    return f"cluster = {text_literal(cluster)} AND {column} = {date_literal(start)}"
+    return f"cluster = {text_literal(cluster)} AND {table.partition_by[1]} = {date_literal(start)}"
 
 
 def days_condition(table: Table, cluster: str, days: Collection[date]) -> str:

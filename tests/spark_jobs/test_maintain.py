@@ -22,7 +22,7 @@ from evenlag.lake.tables import (
     TABLE_HEALTH,
     Table,
 )
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep.direct_tables import rewrite_days
 from evenlag.lake.writer import append_once
 from evenlag.monitoring.lake_health import Check, check_lake, keep_checks, newest_faults
 from evenlag.policy.settings import Policy
@@ -237,7 +237,7 @@ def test_vacuum_deletes_what_was_replaced_longer_ago_and_nothing_younger(lake: L
     # A query that began before reads files that are old, and were replaced since.
     lake = aged(lake, tmp_path / "replaced", 8)
     lake.replace_days(AUDITED_SNAPSHOTS, frame(lake.spark, AUDITED_SNAPSHOTS, [row]), "c", [DAY])
-    DirectUpkeep(lake.paths.root, TABLE_HEALTH).rewrite("c", (DAY, DAY), 1, iter)
+    rewrite_days(lake.paths, TABLE_HEALTH, "c", (DAY, DAY), 1)
     assert maintain(lake, "vacuum", vacuum_days=1).done == {"trimmed": 2, "vacuumed": 2}
     assert (parquet_files(lake, AUDITED_SNAPSHOTS), parquet_files(lake, TABLE_HEALTH)) == (2, 2)
 

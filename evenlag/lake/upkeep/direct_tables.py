@@ -15,7 +15,7 @@ import pyarrow as pa
 from evenlag.errors import LakeError
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
 from evenlag.lake.delta_log import open_table
-from evenlag.lake.filters import Filter, sql_literal
+from evenlag.lake.filters import Filter, date_literal, sql_literal
 from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import Table
@@ -24,78 +24,61 @@ from evenlag.lake.tables.month_partitions import partition_of
 _VERSION_LENGTH: Final = 20
 
 
-class DirectUpkeep:
-    """Upkeep of one table of writer ``direct``."""
+def rewrite_days(
+    paths: LakePaths,
+    table: Table,
+    cluster: str,
+    days: tuple[date, date],
+    target_bytes: int,
+    change: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter,
+) -> None:
+    """Write the rows of some days of a partition again, to as few files as their size requires.
 
-    def __init__(self, root: str, table: Table) -> None:
-        if table.writer != "direct":
-            raise LakeError(f"table {table.name} is written by Spark only")
-        self.paths = LakePaths(root)
-        self.table = table
+    Not by deltalake's own ``optimize.compact``: of two of them at the same time it lets both commit, and each
+    row is there twice. A replacement of the days is refused if anything changed them since they were read.
 
-    def compact(self, cluster: str, days: tuple[date, date], target_bytes: int) -> None:
-        """Write the rows of some days of a partition again, to as few files as their size requires.
-
-        Not by deltalake's own ``optimize.compact``: of two of them at the same time it lets both commit, and
-        each row is there twice. A replacement of the days is refused if anything changed them since they were
-        read.
-
-        days: First and last UTC day, in one partition. Files with these days only are replaced.
-        """
-        self.rewrite(cluster, days, target_bytes, iter)
-
-    def rewrite(
-        self,
-        cluster: str,
-        days: tuple[date, date],
-        target_bytes: int,
-        change: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
-    ) -> None:
-        """Replace the rows of some days of a partition by what a function makes of them.
-
-        change: Called with the rows, with all columns of the table in the lake; again after a conflict.
-            What it returns has the same columns, and rows of these days only.
-        """
-        first, last = days
-        condition = f"day >= {_date(first)} AND day <= {_date(last)}"
-        filters: list[Filter] = [("day", ">=", first), ("day", "<=", last)]
-        part = cluster, partition_of(self.table, first)
-        replace_rows(self.paths, self.table, part, condition, filters, change, target_bytes)
-
-    def delete_snapshots(self, cluster: str, day: date, except_ids: Sequence[str]) -> None:
-        """Delete the rows of all but some snapshots of a (cluster, day)."""
-        condition = f"day = {_date(day)}"
-        if except_ids:
-            condition += f" AND snapshot_id NOT IN ({', '.join(map(sql_literal, except_ids))})"
-        self.delete(cluster, partition_of(self.table, day), condition)
-
-    def delete(self, cluster: str, start: date, condition: str | None = None) -> int:
-        """Delete rows of a partition by a condition in DataFusion's SQL.
-
-        Returns number of deleted rows; 0 if complete files were deleted.
-        """
-        where = _part(self.table, cluster, start) + ("" if condition is None else f" AND ({condition})")
-        done = self._change(lambda delta: delta.delete(where))
-        return int(done.get("num_deleted_rows") or 0)
-
-    def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties of the table."""
-        self._change(lambda delta: delta.alter.set_table_properties(dict(properties)))
-
-    def _change(self, change: Callable[[Any], Any]) -> Any:
-        return change_table(self.paths, self.table, change)
+    days: First and last UTC day, in one partition. Files with these days only are replaced.
+    change: Called with the rows, with all columns of the table in the lake; again after a conflict. What it
+        returns has the same columns, and rows of these days only.
+    """
+    first, last = days
+    condition = f"day >= {date_literal(first)} AND day <= {date_literal(last)}"
+    filters: list[Filter] = [("day", ">=", first), ("day", "<=", last)]
+    part = cluster, partition_of(table, first)
+    replace_rows(paths, table, part, condition, filters, change, target_bytes)
 
 
-def change_table(paths: LakePaths, table: Table, change: Callable[[Any], Any]) -> Any:
+def delete_snapshots(
+    paths: LakePaths, table: Table, cluster: str, day: date, except_ids: Sequence[str]
+) -> None:
+    """Delete the rows of all but some snapshots of a (cluster, day)."""
+    condition = f"day = {date_literal(day)}"
+    if except_ids:
+        condition += f" AND snapshot_id NOT IN ({', '.join(map(sql_literal, except_ids))})"
+    delete_part(paths, table, (cluster, partition_of(table, day)), condition)
+
+
+def delete_part(paths: LakePaths, table: Table, part: tuple[str, date], condition: str | None = None) -> None:
+    """Delete the rows of a partition, or those that match a condition in DataFusion's SQL."""
+    where = _part(table, *part) + ("" if condition is None else f" AND ({condition})")
+    change_table(paths, table, lambda delta: delta.delete(where))
+
+
+def set_properties(paths: LakePaths, table: Table, properties: Mapping[str, str]) -> None:
+    """Set properties of a table."""
+    change_table(paths, table, lambda delta: delta.alter.set_table_properties(dict(properties)))
+
+
+def change_table(paths: LakePaths, table: Table, change: Callable[[Any], object]) -> None:
     """Make a change of a table's newest version, and again if another commit came first."""
 
-    def attempt() -> Any:
+    def attempt() -> None:
         with write_errors(paths, table), open_table(paths, table, for_write=True) as delta:
             if delta is None:
                 raise LakeError(f"table {table.name} of {paths.root} does not exist")
-            return change(delta)
+            change(delta)
 
-    return retry_on_conflict(attempt)
+    retry_on_conflict(attempt)
 
 
 def vacuum_table(paths: LakePaths, table: Table, days: int) -> None:
@@ -159,8 +142,4 @@ def replace_rows(
 
 
 def _part(table: Table, cluster: str, start: date) -> str:
-    return f"cluster = {sql_literal(cluster)} AND {table.partition_by[1]} = {_date(start)}"
-
-
-def _date(day: date) -> str:
-    return f"DATE '{day.isoformat()}'"
+    return f"cluster = {sql_literal(cluster)} AND {table.partition_by[1]} = {date_literal(start)}"

@@ -7,9 +7,10 @@ import shutil
 from datetime import date
 from typing import TYPE_CHECKING
 
+from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, OUTCOMES, PLANS, RUNS, TABLES
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep.direct_tables import set_properties
 from evenlag.lake.writer import append_once
 from tests.support.lakes.run_rows import run
 from tests.support.spark_tables import unset_properties
@@ -25,7 +26,7 @@ def test_status_shows_sizes_and_failed_checks(evenlag: Evenlag, lake: Path, tmp_
     shutil.copytree(lake, copy)
     unset_properties(copy, LAG)
     short = {"delta.setTransactionRetentionDuration": "interval 1 hours"}
-    DirectUpkeep(str(copy), OUTCOMES).set_properties(short)
+    set_properties(LakePaths(str(copy)), OUTCOMES, short)
     answer = evenlag("lake", "status", "--lake", copy, "--json")
     assert answer.exit_code == 0
     content = json.loads(answer.stdout)

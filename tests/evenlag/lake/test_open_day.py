@@ -13,7 +13,7 @@ from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT, LOG_HOURS
 from evenlag.lake.tables import RUNS
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep, trim_log, vacuum_table
+from evenlag.lake.upkeep.direct_tables import rewrite_days, trim_log, vacuum_table
 from evenlag.lake.upkeep.open_day import MANY_FILES, tend_tables
 from evenlag.lake.writer import append_once
 from tests.support.lakes.aged import age
@@ -79,7 +79,7 @@ def test_small_files_of_another_cluster_of_another_day_and_without_a_snapshot_st
     assert num_files(tmp_path) == 1 + MANY_FILES + 2
     assert run_ids(tmp_path) == before
     # In one file with rows of snapshots.
-    DirectUpkeep(str(tmp_path), RUNS).compact("c", (TODAY, TODAY), 1 << 20)
+    rewrite_days(LakePaths(str(tmp_path)), RUNS, "c", (TODAY, TODAY), 1 << 20)
     for minute in range(MANY_FILES, 2 * MANY_FILES - 1):
         append(tmp_path, minute)
     before = run_ids(tmp_path)

@@ -15,9 +15,9 @@ from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
-from evenlag.lake.tables import LAG, RUNS, Column, Table
+from evenlag.lake.tables import RUNS, Column, Table
 from evenlag.lake.upkeep import direct_tables
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep, vacuum_table
+from evenlag.lake.upkeep.direct_tables import delete_part, rewrite_days, vacuum_table
 from evenlag.lake.writer import append_once
 from tests.support.lakes.aged import age
 from tests.support.lakes.run_rows import run, run_ids
@@ -49,7 +49,7 @@ def files(root: Path, cluster: str = "c") -> list[tuple[date, date]]:
 
 
 def compact(root: Path) -> None:
-    DirectUpkeep(str(root), RUNS).compact("c", CLOSED, TARGET)
+    rewrite_days(LakePaths(str(root)), RUNS, "c", CLOSED, TARGET)
 
 
 def test_closed_days_become_one_file_and_the_open_day_keeps_its_own(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def append_of_another_cluster(root: Path) -> list[str]:
 
 
 def delete_a_day(root: Path) -> list[str]:
-    DirectUpkeep(str(root), RUNS).delete("c", FIRST, "day = DATE '2026-03-02'")
+    delete_part(LakePaths(str(root)), RUNS, ("c", FIRST), "day = DATE '2026-03-02'")
     return ["-1"]
 
 
@@ -199,9 +199,7 @@ def test_vacuum_deletes_what_was_replaced_and_what_a_killed_writer_left_also_bef
     assert len(run_ids(root)) == 4 + COMMITS_PER_CHECKPOINT
 
 
-def test_a_table_of_spark_and_one_that_is_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match="table lag is written by Spark only"):
-        DirectUpkeep(str(tmp_path), LAG)
+def test_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match=r"table runs of .* does not exist"):
         vacuum_table(LakePaths(str(tmp_path)), RUNS, 7)
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT, wanted_properties
 from evenlag.lake.tables import GATE_RESULTS, LAG, RUNS, SNAPSHOTS
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep, trim_log
+from evenlag.lake.upkeep.direct_tables import delete_snapshots, set_properties, trim_log
 from evenlag.lake.writer import append_guarded, append_once
 from evenlag.monitoring.lake_health import check_lake, check_table
 from evenlag.policy.settings import MaintenanceSettings
@@ -89,10 +89,10 @@ def test_maintenance_deletes_the_snapshots_of_one_day_of_one_cluster(tmp_path: P
         for number, name in enumerate(ids)
     ]
     append_once(str(tmp_path), SNAPSHOTS, rows, None)
-    upkeep = DirectUpkeep(str(tmp_path), SNAPSHOTS)
-    upkeep.delete_snapshots(odd, OLD, ids[1:])
-    upkeep.delete_snapshots("c", TODAY, ())
-    upkeep.delete_snapshots("nobody", TODAY, ids)
+    paths = LakePaths(str(tmp_path))
+    delete_snapshots(paths, SNAPSHOTS, odd, OLD, ids[1:])
+    delete_snapshots(paths, SNAPSHOTS, "c", TODAY, ())
+    delete_snapshots(paths, SNAPSHOTS, "nobody", TODAY, ids)
     left = [(row["cluster"], row["day"], row["snapshot_id"]) for row in rows]
     left = [row for row in left if row != (odd, OLD, "s-1") and row[:2] != ("c", TODAY)]
     found = LakeReader(str(tmp_path)).read(SNAPSHOTS).to_pylist()
@@ -207,7 +207,7 @@ def test_a_table_that_spark_wrote_in_an_earlier_version_is_continued(
         if check.table_name == RUNS.name
     }
     assert all(check.is_ok for check in checks.values())
-    DirectUpkeep(root, RUNS).set_properties(wanted_properties())
+    set_properties(LakePaths(root), RUNS, wanted_properties())
     files = read_table_files(LakeReader(root), RUNS)
     assert files is not None
     policy = MaintenanceSettings(vacuum_days=7)

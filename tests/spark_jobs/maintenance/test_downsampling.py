@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,9 +20,9 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
 from evenlag.policy.loader import LoadedPolicy
 from spark_jobs.compare import Request, run_compare
+from spark_jobs.maintenance import retention
 from spark_jobs.maintenance.retention import hourly
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
@@ -40,8 +40,7 @@ from tests.spark_jobs.test_maintain import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import date
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = [pytest.mark.extended, pytest.mark.jvm]
@@ -70,16 +69,16 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         if before is None or before[1] != str(rows_of(self, table)):
             raise KilledError
 
-    delete_once = DirectUpkeep.delete_snapshots
+    delete_once = retention.delete_snapshots
 
-    def die_after_markers(self: DirectUpkeep, cluster: str, day: date, except_ids: Sequence[str]) -> None:
+    def die_after_markers(*which: Any) -> None:
         before = ids_of(old, SNAPSHOTS)
-        delete_once(self, cluster, day, except_ids)
+        delete_once(*which)
         if ids_of(old, SNAPSHOTS) != before:
             raise KilledError
 
     monkeypatch.setattr(Lake, "write", die_after_one_that_changed)
-    monkeypatch.setattr(DirectUpkeep, "delete_snapshots", die_after_markers)
+    monkeypatch.setattr(retention, "delete_snapshots", die_after_markers)
     # The record, markers, lag, offsets, commits, members: each run completes one more of them.
     for runs, table in enumerate((DOWNSAMPLED_DAYS, SNAPSHOTS, LAG, OFFSETS, COMMITS, MEMBERS), start=1):
         with pytest.raises(KilledError):
@@ -91,7 +90,7 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         if table is DOWNSAMPLED_DAYS:
             monkeypatch.setattr(Lake, "write", _skipping_markers(die_after_one_that_changed, write_once))
     monkeypatch.setattr(Lake, "write", write_once)
-    monkeypatch.setattr(DirectUpkeep, "delete_snapshots", delete_once)
+    monkeypatch.setattr(retention, "delete_snapshots", delete_once)
     assert maintain(old, "downsample", raw_days=30).done == {
         "begun": 1,
         "nameless": 1,

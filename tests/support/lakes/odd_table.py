@@ -10,7 +10,7 @@ from evenlag.lake.location import LakePaths
 from evenlag.lake.tables import CLUSTER_AND_DAY, CLUSTER_AND_MONTH, Column, Table
 from evenlag.lake.tables.contract import PARTITION_COLUMNS
 from evenlag.lake.tables.month_partitions import partition_of
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep, trim_log
+from evenlag.lake.upkeep.direct_tables import rewrite_days, trim_log
 from evenlag.lake.writer import append_once
 from spark_jobs.runtime.sql_text import part_condition
 from tests.support.lakes.snapshots import arrow
@@ -81,7 +81,7 @@ def write_odd_table_directly(root: str, table: Table) -> None:
     table = replace(table, writer="direct")
     for rows in rows_by_commit():
         append_once(root, table, rows, None)
-    DirectUpkeep(root, table).compact("c", DAYS, 1024**2)
+    rewrite_days(LakePaths(root), table, "c", DAYS, 1024**2)
     trim_log(LakePaths(root), table)
 
 

@@ -6,9 +6,10 @@ import json
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import RUNS
-from evenlag.lake.upkeep.direct_tables import DirectUpkeep
+from evenlag.lake.upkeep.direct_tables import set_properties
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,4 +49,4 @@ def actions(root: Path) -> list[list[str]]:
 
 def set_property(root: Path, name: str, value: str) -> None:
     """Set a property of ``runs``."""
-    DirectUpkeep(str(root), RUNS).set_properties({name: value})
+    set_properties(LakePaths(str(root)), RUNS, {name: value})
