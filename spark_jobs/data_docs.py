@@ -23,7 +23,7 @@ from evenlag.lake.tables import GATE_RESULTS, QUALITY_RESULTS, RUNS, Table
 from evenlag.policy.gates import GATES, Entry
 from evenlag.policy.loader import load_policy
 from evenlag.quality.checks import CHECKS, Suite
-from evenlag.quality.data_docs import PlanResults, Result, Run, render_pages
+from evenlag.quality.data_docs import PlanResults, Run, render_pages
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_job
 from spark_jobs.steps.expectations import export_context
 
@@ -50,10 +50,10 @@ def build_data_docs(reader: LakeReader, cluster: str, folder: Path, *, num_runs:
         checks, plans = recorded.checked.get((snapshot_id, ""), {}), recorded.plans[snapshot_id]
         if plans or checks:
             of_plans = [
-                PlanResults(key[1], next(iter(rows.values()))["group_id"], _results(rows))
+                PlanResults(key[1], next(iter(rows.values()))["group_id"], rows)
                 for key, rows in plans.items()
             ]
-            runs.append(Run(snapshot_id, slot, of_plans, recorded.num_plans[snapshot_id], _results(checks)))
+            runs.append(Run(snapshot_id, slot, of_plans, recorded.num_plans[snapshot_id], checks))
 
     def write(pages: Path) -> None:
         for name, html in render_pages(cluster, runs, suites, datetime.now(UTC)).items():
@@ -159,14 +159,6 @@ def _value(recorded: str | None) -> float | str | None:
         return float(recorded)
     except ValueError:
         return recorded
-
-
-def _results(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Result]:
-    """Return the recorded results of a plan or a snapshot by gate or check."""
-    return {
-        name: Result(row["passed"], row.get("observed"), row.get("allowed"), row["message"])
-        for name, row in rows.items()
-    }
 
 
 def _replace(folder: Path, write: Callable[[Path], None], *, marker: str) -> None:

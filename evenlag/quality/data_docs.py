@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from evenlag.html.markup import Html, badge, numbers, page, table, text, when
 from evenlag.policy.gates import Comparison, Entry
@@ -18,19 +18,10 @@ _SAFE_NAME: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
 _MAX_DISTINCT: Final = 3
 _RUN_FOLDER: Final = "runs"
 
-
 # Gates and checks by suite.
 Suites = Mapping[str, Sequence[Entry]]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The result of one expectation for one plan or snapshot: value and limit as recorded; None: unknown."""
-
-    passed: bool
-    observed: str | None
-    allowed: str | None
-    message: str = ""
+# The recorded result of one expectation for one plan or snapshot; value and limit are null if unknown.
+Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +35,7 @@ class PlanResults:
     @property
     def passed(self) -> bool:
         """Whether the plan passed all gates."""
-        return all(result.passed for result in self.results.values())
+        return all(result["passed"] for result in self.results.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +56,12 @@ class Run:
     @property
     def failed_checks(self) -> list[str]:
         """Names of the checks that failed."""
-        return [name for name, result in self.checks.items() if not result.passed]
+        return [name for name, result in self.checks.items() if not result["passed"]]
 
     @property
     def failed_gates(self) -> list[str]:
         """Names of the gates that a plan failed."""
-        names = {name for plan in self.plans for name, result in plan.results.items() if not result.passed}
+        names = {name for plan in self.plans for name, result in plan.results.items() if not result["passed"]}
         return sorted(names)
 
 
@@ -168,15 +159,15 @@ def _gate_tables(run: Run, gates: Sequence[Entry]) -> list[str]:
     rows = []
     for gate in gates:
         results = [plan.results[gate.name] for plan in run.plans if gate.name in plan.results]
-        num_failed = sum(not result.passed for result in results)
+        num_failed = sum(not result["passed"] for result in results)
         rows.append(
             (
                 gate.name,
                 _verdict(num_failed == 0 if results else None),
                 f"{num_failed:,} of {len(results):,}",
-                _range(result.observed for result in results),
+                _range(result["observed"] for result in results),
                 _SIGNS[gate.comparison],
-                _range(result.allowed for result in results),
+                _range(result["allowed"] for result in results),
             )
         )
     shown = "" if len(run.plans) == run.num_plans else f", {len(run.plans):,} of {run.num_plans:,}"
@@ -201,14 +192,15 @@ def _plan_row(plan: PlanResults, gates: Sequence[Entry]) -> tuple[object, ...]:
 def _cell(result: Result | None) -> Html:
     if result is None:
         return Html("")
-    values = f'<span class="whole">{text(_value(result.observed))} / {text(_value(result.allowed))}</span>'
-    return Html(values if result.passed else f'<b class="bad">{values}</b>')
+    shown = f"{_value(result['observed'])} / {_value(result['allowed'])}"
+    values = f'<span class="whole">{text(shown)}</span>'
+    return Html(values if result["passed"] else f'<b class="bad">{values}</b>')
 
 
 def _messages(run: Run) -> list[str]:
     rows = []
     for plan in run.plans:
-        failed = {name: result.message for name, result in plan.results.items() if not result.passed}
+        failed = {name: result["message"] for name, result in plan.results.items() if not result["passed"]}
         if failed:
             lines = Html(
                 "<br>".join(f"<b>{text(name)}</b> {text(message)}" for name, message in failed.items())
@@ -224,12 +216,12 @@ def _check_table(run: Run, checks: Iterable[Entry]) -> str:
     for check in checks:
         result = run.checks.get(check.name)
         if result is not None:
-            sentence = _prose(check.fails_when if result.passed else result.message)
-            observed, allowed = _value(result.observed), _value(result.allowed)
+            sentence = _prose(check.fails_when if result["passed"] else result["message"])
+            observed, allowed = _value(result["observed"]), _value(result["allowed"])
             rows.append(
                 (
                     check.name,
-                    _verdict(result.passed),
+                    _verdict(result["passed"]),
                     observed,
                     _SIGNS[check.comparison],
                     allowed,

@@ -9,7 +9,7 @@ from evenlag.lag.group_lag import GroupLag
 from evenlag.policy.gates import Entry
 from evenlag.publishing.approval_page import build_page
 from evenlag.publishing.sealing.verified_plans import VerifiedPlan
-from evenlag.quality.data_docs import PlanResults, Result, Run, render_pages
+from evenlag.quality.data_docs import PlanResults, Run, render_pages
 from evenlag.queries.lag import group_row
 from evenlag.report.model import (
     DecisionSummary,
@@ -136,14 +136,17 @@ def docs_html(names: Sequence[str]) -> dict[str, str]:
     gate = Entry(next(turn), fails_when=next(turn), observed=next(turn), message="")
     check = Entry(next(turn), next(turn), fails_when=next(turn), observed=next(turn), message="")
     plans = [
-        PlanResults(
-            next(turn), name, {gate.name: Result(number % 2 == 0, next(turn), next(turn), next(turn))}
-        )
+        PlanResults(next(turn), name, {gate.name: _result(turn, passed=number % 2 == 0)})
         for number, name in enumerate(names)
     ]
-    judged = {check.name: Result(False, next(turn), next(turn), next(turn))}
+    judged = {check.name: _result(turn, passed=False)}
     run = Run(next(turn), _AT, plans, len(plans), judged)
     return render_pages(next(turn), [run], {"gates": [gate], next(turn): [check]}, _LATER)
+
+
+def _result(turn: Iterator[str], *, passed: bool) -> dict[str, Any]:
+    values = {name: next(turn) for name in ("observed", "allowed", "message")}
+    return {"passed": passed, **values}
 
 
 def approval_markdown(names: Sequence[str]) -> tuple[str, str]:
