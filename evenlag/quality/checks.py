@@ -266,7 +266,7 @@ def measure_snapshot(
         "num_partitions_missing": _difference(marker.get("num_partitions"), offsets.num_rows),
         "num_offsets_duplicated": offsets.num_rows - _num_distinct(offsets, _PARTITION),
         "num_offsets_unexplained": _count(pc.and_(is_missing, pc.is_null(offsets["error"]))),
-        "num_ends_before_start": _count(pc.or_(_holds(pc.less(end, start)), _holds(pc.less(stable, start)))),
+        "num_ends_before_start": _count(pc.or_kleene(pc.less(end, start), pc.less(stable, start))),
         "num_offsets_backwards": None if earlier is None else _count_backwards(offsets, earlier),
     }
 
@@ -320,10 +320,7 @@ def _measure_lag(lag: pa.Table, members: pa.Table, topic_sizes: pa.Table) -> dic
         pc.and_(_is_one_of(status, (LagStatus.OK,)), pc.is_null(records)),
     )
     length = pc.subtract(lag["end_offset"], lag["log_start_offset"])
-    outside = pc.or_(
-        _holds(pc.less(records, 0)),
-        _holds(pc.greater(records, pc.max_element_wise(length, 0, skip_nulls=False))),
-    )
+    is_longer = pc.greater(records, pc.max_element_wise(length, 0, skip_nulls=False))
     people = members.filter(pc.is_valid(members["member_id"])).select(["group_id", "member_id"])
     owned = lag.filter(pc.is_valid(lag["owner_member_id"])).select(["group_id", "owner_member_id"])
     owners = owned.group_by(["group_id", "owner_member_id"]).aggregate([([], "count_all")])
@@ -338,7 +335,7 @@ def _measure_lag(lag: pa.Table, members: pa.Table, topic_sizes: pa.Table) -> dic
         "num_lag_duplicated": lag.num_rows - _num_distinct(lag, ["group_id", *_PARTITION]),
         "num_unknown_statuses": _count(pc.invert(_is_one_of(status, LagStatus))),
         "num_status_misfits": _count(misfits),
-        "num_lag_outside_log": _count(outside),
+        "num_lag_outside_log": _count(pc.or_kleene(pc.less(records, 0), is_longer)),
         "num_owners_unknown": pc.sum(strangers["count_all"]).as_py() or 0,
     }
 
@@ -378,7 +375,7 @@ def _count_two_owners(members: pa.Table) -> int:
 def _count_backwards(offsets: pa.Table, earlier: pa.Table) -> int:
     before = earlier.rename_columns([*_PARTITION, "earlier"])
     both = offsets.select([*_PARTITION, "high_watermark"]).join(before, _PARTITION, join_type="inner")
-    return _count(_holds(pc.less(both["high_watermark"], both["earlier"])))
+    return _count(pc.less(both["high_watermark"], both["earlier"]))
 
 
 def _difference(expected: int | None, found: int) -> int | None:
@@ -391,12 +388,8 @@ def _num_distinct(rows: pa.Table, columns: list[str]) -> int:
 
 
 def _count(is_true: Any) -> int:
+    """How often a condition holds; not where it is null."""
     return pc.sum(is_true).as_py() or 0
-
-
-def _holds(condition: Any) -> Any:
-    """A condition, false where it is null."""
-    return pc.fill_null(condition, False)
 
 
 def _is_one_of(values: pa.ChunkedArray, members: Iterable[StrEnum]) -> Any:
