@@ -43,7 +43,7 @@ def check(
     if secrets:
         for _, read in policy.secrets().values():
             read()
-    warnings = [f"{unused.message}: {unused.remedy}" for unused in rules_that_never_apply(loaded)]
+    warnings = [f"{message}: {remedy}" for message, remedy in rules_that_never_apply(loaded)]
     warnings += foreign_assignor_faults(policy)
     if as_json:
         shown = {"policy_hash": loaded.policy_hash, "policy": policy.model_dump(mode="json")}

@@ -47,8 +47,8 @@ def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
 def check_rules(loaded: LoadedPolicy) -> list[Finding]:
     """Check that each rule can apply to a group."""
     found: list[Finding] = []
-    for each in rules_that_never_apply(loaded):
-        found += warning(each.message, each.remedy)
+    for message, remedy in rules_that_never_apply(loaded):
+        found += warning(message, remedy)
     return found or ok(f"{len(loaded.policy.groups)} rules, each of which can apply")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from assignor_core.objective import Load
 from evenlag.errors import PolicyError
 from evenlag.policy.gates import SIMULATED_GATES, GateSetting, RuleSetting
-from evenlag.policy.portable_settings import plain_values
+from evenlag.policy.portable_settings import canonical_text, plain_values
 
 if TYPE_CHECKING:
     from assignor_core.assignors import Assignor, Parameter
@@ -90,7 +89,7 @@ class CandidateSettings:
         }
         if _declared(self.rule.assignor).uses_load:
             values |= {_LOAD: self.rule.load.value, "capacities": plain_values(self.rule.capacities)}
-        return json.dumps(values, sort_keys=True, separators=(",", ":"))
+        return canonical_text(values)
 
 
 def parse_candidate(text: str) -> Candidate:

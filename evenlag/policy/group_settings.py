@@ -6,7 +6,7 @@ Each setting has its default, unit and range here.
 from __future__ import annotations
 
 import json
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, create_model, model_validator
@@ -15,7 +15,7 @@ from assignor_core.objective import Load
 from evenlag.enums import DEFAULT_ASSIGNOR, IsolationLevel, Mode, OnChange
 from evenlag.name_patterns import check_pattern, matches_pattern
 from evenlag.policy.gates import GATE_SETTINGS, UNLIMITED, cooldown_of, count_slack_of
-from evenlag.policy.portable_settings import GroupMethods, canonical_text, plain_values, unpack
+from evenlag.policy.portable_settings import GroupMethods, PortableGroupSettings, canonical_text, plain_values
 from evenlag.policy.setting_types import (
     Approvers,
     ResetSetting,
@@ -180,7 +180,7 @@ class GroupSettings(GroupMethods, SettingsModel):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return unpack, ("PortableGroupSettings", self.values())
+        return partial(PortableGroupSettings, **self.values()), ()
 
 
 class GroupRule(GroupSettings):

@@ -444,13 +444,8 @@ def explain_group(loaded: LoadedPolicy, cluster: str, group_id: str) -> Explanat
     for number, rule in enumerate(policy.groups, 1):
         if rule.matches(cluster, group_id):
             line = loaded.line_of("groups", number - 1)
-            return Explanation(
-                number,
-                line,
-                rule.match,
-                tuple(passed_over),
-                _settings(loaded, cluster, group_id, rule, number),
-            )
+            settings = _settings(loaded, cluster, group_id, rule, number)
+            return Explanation(number, line, rule.match, tuple(passed_over), settings)
         passed_over.append((number, rule.match, _why_not(rule, cluster, group_id)))
     return Explanation(None, None, None, tuple(passed_over), _settings(loaded, cluster, group_id, None, 0))
 
@@ -503,16 +498,8 @@ def _leaves(settings: GroupSettings) -> list[tuple[tuple[str, ...], Any]]:
     return leaves
 
 
-@dataclass(frozen=True, slots=True)
-class UnusedRule:
-    """A rule that never applies, as an earlier one matches all that it matches."""
-
-    message: str
-    remedy: str
-
-
-def rules_that_never_apply(loaded: LoadedPolicy) -> list[UnusedRule]:
-    """Return the rules whose groups an earlier rule matches on all of their clusters."""
+def rules_that_never_apply(loaded: LoadedPolicy) -> list[tuple[str, str]]:
+    """Describe the rules whose groups an earlier rule matches on all of their clusters, with a remedy."""
     rules, names = loaded.policy.groups, set(loaded.policy.clusters)
     found = []
     for number, rule in enumerate(rules):
@@ -525,7 +512,7 @@ def rules_that_never_apply(loaded: LoadedPolicy) -> list[UnusedRule]:
             f"rule {number + 1}, {rule.match!r}{where}, never applies: rule {covering + 1}, "
             f"{rules[covering].match!r}, comes first and matches all of it"
         )
-        found.append(UnusedRule(message, f"put it before rule {covering + 1}, or remove it"))
+        found.append((message, f"put it before rule {covering + 1}, or remove it"))
     return found
 
 

@@ -137,14 +137,6 @@ class PortablePolicy(PortableSettings):
         return found
 
 
-_KINDS = {kind.__name__: kind for kind in (PortableSettings, PortableGroupSettings, PortablePolicy)}
-
-
-def unpack(kind: str, values: Mapping[str, Any]) -> PortableSettings:
-    """Build the portable form of a pickled settings object; called by ``pickle``."""
-    return _KINDS[kind](**values)
-
-
 def plain_values(value: Any) -> Any:
     """Return settings as JSON values: equal for validated and portable settings."""
     if isinstance(value, CommonMethods):

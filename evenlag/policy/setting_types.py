@@ -1,6 +1,7 @@
 """Types of single settings: assignors, cron expressions, paths, approvers, and kafka-python's settings."""
 
 import math
+from functools import partial
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
@@ -18,7 +19,7 @@ from pydantic import (
 
 from evenlag.enums import ResetPolicy, check_reset_policy
 from evenlag.policy.cron import check_expression
-from evenlag.policy.portable_settings import CommonMethods, unpack
+from evenlag.policy.portable_settings import CommonMethods, PortableSettings
 from evenlag.policy.secrets import SecretRef
 
 # Before the name of an approver who is an account of the operating system, not a user of Airflow.
@@ -40,7 +41,7 @@ class SettingsModel(CommonMethods, BaseModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Executors, which may unpickle it, have no pydantic.
-        return unpack, ("PortableSettings", self.values())
+        return partial(PortableSettings, **self.values()), ()
 
 
 def setting(default: Any, description: str, **limits: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, model_validator
@@ -18,7 +19,7 @@ from evenlag.errors import SecretError
 from evenlag.lake_schemes import lake_root
 from evenlag.policy.cluster_settings import CLUSTER_NAME_PATTERN, ClusterSettings
 from evenlag.policy.group_settings import GroupRule, GroupSettings
-from evenlag.policy.portable_settings import unpack
+from evenlag.policy.portable_settings import PortablePolicy
 from evenlag.policy.secrets import SecretRef
 from evenlag.policy.setting_types import ACCOUNT_PREFIX, Schedule, SettingsModel, path_text, setting
 
@@ -320,7 +321,7 @@ class Policy(SettingsModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         rules = tuple((rule.match, rule.clusters, self._at_most(rule.settings)) for rule in self.groups)
-        return unpack, ("PortablePolicy", {"rules": rules, "default": self._at_most(GroupSettings())})
+        return partial(PortablePolicy, rules=rules, default=self._at_most(GroupSettings())), ()
 
 
 def render_schema() -> str:
