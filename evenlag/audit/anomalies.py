@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from assignor_core.hint import member_key
 from evenlag.audit.enums import AnomalyKind
-from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX, same_as_next
+from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX, same_key_as_next, sort_intervals
 from evenlag.audit.period import AuditedPeriod
-from evenlag.audit.published_hints import member_key
-from evenlag.audit.rebalances import FREE_IN_A_LIVE_GROUP
+from evenlag.audit.rebalances import FREE_IN_A_LIVE_GROUP, PARTITION_KEY
 from evenlag.enums import EVENLAG_ASSIGNOR, HINTABLE_TYPES, LagStatus, Mode, OwnershipState
 from evenlag.lake.filters import Filter
 from evenlag.lake.reader import LakeReader
@@ -168,21 +168,20 @@ def _may_be_hinted(reader: LakeReader, period: AuditedPeriod) -> defaultdict[str
     return found
 
 
-_PARTITION: Final = ("group_id", "topic", "topic_id", "partition")
 _UNHELD_STATUSES: Final = (LagStatus.NO_MEMBERS, LagStatus.NOT_SUBSCRIBED)
 
 
 def read_lag_intervals(reader: LakeReader, period: AuditedPeriod) -> dict[str, list[dict[str, Any]]]:
     """Read the intervals of partitions that stalled, and of those with lag that no member subscribes to."""
-    columns = [*_PARTITION, "owner_member_id", "snapshot_id", "read_at", "lag_records"]
+    columns = [*PARTITION_KEY, "owner_member_id", "snapshot_id", "read_at", "lag_records"]
     filters = period.slot_filters()
     stalled = reader.read(LAG, columns=columns, filters=[*filters, ("stalled", "=", True)])
     unheld = reader.read(
         LAG, columns=columns, filters=[*filters, ("status", "in", _UNHELD_STATUSES), ("lag_records", ">", 0)]
     )
     return {
-        "stalled": _intervals(period, stalled, (*_PARTITION, "owner_member_id")),
-        "unheld": _intervals(period, unheld, _PARTITION),
+        "stalled": _intervals(period, stalled, (*PARTITION_KEY, "owner_member_id")),
+        "unheld": _intervals(period, unheld, PARTITION_KEY),
     }
 
 
@@ -197,7 +196,7 @@ def last_holders(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Ite
     groups = {row["group_id"] for row in wanted}
     is_owned = pc.equal(ownership["state"], OwnershipState.OWNED)
     held = ownership.filter(pc.and_(is_owned, pc.is_in(ownership["group_id"], _strings(groups))))
-    columns = [held[name].to_pylist() for name in (*_PARTITION, FIRST_INDEX, "member_id", "owner_key")]
+    columns = [held[name].to_pylist() for name in (*PARTITION_KEY, FIRST_INDEX, "member_id", "owner_key")]
     last: dict[tuple[Any, ...], list[tuple[int, str, str]]] = defaultdict(list)
     for *partition, first_index, member_id, key in zip(*columns, strict=True):
         last[tuple(partition)].append((first_index, member_id, key))
@@ -205,7 +204,7 @@ def last_holders(period: AuditedPeriod, unheld: Iterable[dict[str, Any]]) -> Ite
     for row in wanted:
         before = [
             holder
-            for holder in last.get(tuple(row[name] for name in _PARTITION), ())
+            for holder in last.get(tuple(row[name] for name in PARTITION_KEY), ())
             if holder[0] < row[FIRST_INDEX]
         ]
         if before:
@@ -221,7 +220,8 @@ def _member_keys(period: AuditedPeriod, groups: set[str]) -> dict[str, list[tupl
     rows = rows.filter(pc.and_(pc.is_in(rows["group_id"], _strings(groups)), rows["is_known"]))
     found: dict[str, list[tuple[int, set[str]]]] = defaultdict(list)
     for row in rows.sort_by(FIRST_INDEX).select(["group_id", FIRST_INDEX, "members"]).to_pylist():
-        found[row["group_id"]].append((row[FIRST_INDEX], {member_key(each) for each in row["members"]}))
+        keys = {member_key(each["member_id"], each["group_instance_id"]) for each in row["members"]}
+        found[row["group_id"]].append((row[FIRST_INDEX], keys))
     return found
 
 
@@ -235,12 +235,9 @@ def _intervals(period: AuditedPeriod, rows: pa.Table, key: Sequence[str]) -> lis
     rows = rows.append_column(FIRST_INDEX, place).filter(pc.is_valid(place))
     if rows.num_rows == 0:
         return []
-    order = [*((name, "ascending") for name in key), (FIRST_INDEX, "ascending")]
-    rows = rows.sort_by(order).combine_chunks()
+    rows = sort_intervals(rows, key)
     places = rows[FIRST_INDEX].to_numpy()
-    goes_on = np.flatnonzero(places[1:] == places[:-1] + 1)
-    for name in key:
-        goes_on = goes_on[same_as_next(rows[name], goes_on)]
+    goes_on = same_key_as_next(rows, key, np.flatnonzero(places[1:] == places[:-1] + 1))
     begins = np.ones(rows.num_rows, dtype=bool)
     begins[goes_on + 1] = False
     first = np.flatnonzero(begins)
@@ -256,16 +253,12 @@ def _intervals(period: AuditedPeriod, rows: pa.Table, key: Sequence[str]) -> lis
 
 
 def _moments(period: AuditedPeriod, first: int, last: int) -> dict[str, Any]:
-    def column_at(place: int, name: str) -> Any:
-        is_there = 0 <= place < period.snapshots.num_rows
-        return period.snapshots[name][place].as_py() if is_there else None
-
     return {
-        "first_snapshot_id": column_at(first, "snapshot_id"),
-        "first_seen_at": column_at(first, "finished_at"),
-        "last_snapshot_id": column_at(last, "snapshot_id"),
-        "last_seen_at": column_at(last, "finished_at"),
-        "previous_seen_at": column_at(first - 1, "started_at"),
-        "next_seen_at": column_at(last + 1, "finished_at"),
+        "first_snapshot_id": period.value_at(first, "snapshot_id"),
+        "first_seen_at": period.value_at(first, "finished_at"),
+        "last_snapshot_id": period.value_at(last, "snapshot_id"),
+        "last_seen_at": period.value_at(last, "finished_at"),
+        "previous_seen_at": period.value_at(first - 1, "started_at"),
+        "next_seen_at": period.value_at(last + 1, "finished_at"),
         "num_snapshots": last - first + 1,
     }

@@ -33,9 +33,7 @@ def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> p
     for edge, name in (("first", FIRST_INDEX), ("last", LAST_INDEX)):
         index = pc.index_in(intervals[f"{edge}_snapshot_id"], value_set=ids)
         intervals = intervals.append_column(name, index.cast(pa.int64()))
-    in_order = intervals.sort_by(
-        [*((name, "ascending") for name in key), (FIRST_INDEX, "ascending")]
-    ).combine_chunks()
+    in_order = sort_intervals(intervals, key)
     joins = _goes_on(in_order, key)
     begins = np.flatnonzero(~joins)
     ends = np.append(begins[1:], in_order.num_rows) - 1 if len(begins) else begins
@@ -49,6 +47,12 @@ def join_days(intervals: pa.Table, snapshots: pa.Table, key: Sequence[str]) -> p
     gaps = np.maximum(gaps, in_order["longest_gap_ms"].to_numpy())
     joined = _replace(joined, "longest_gap_ms", pa.array(_reduce(np.maximum, gaps, begins), pa.int64()))
     return _with_neighbours(joined, snapshots).drop_columns(["day", "input_hash"])
+
+
+def sort_intervals(intervals: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Sort intervals by a key, then by their first snapshot."""
+    order = [*((name, "ascending") for name in key), (FIRST_INDEX, "ascending")]
+    return intervals.sort_by(order).combine_chunks()
 
 
 def _goes_on(in_order: pa.Table, key: Sequence[str]) -> np.ndarray:
@@ -101,6 +105,13 @@ def same_as_next(column: pa.ChunkedArray, rows: np.ndarray) -> np.ndarray:
     both_null = pc.and_(pc.is_null(before), pc.is_null(after))
     same = pc.or_(pc.fill_null(pc.equal(before, after), fill_value=False), both_null)
     return np.asarray(same.to_numpy(), dtype=bool)
+
+
+def same_key_as_next(rows: pa.Table, key: Sequence[str], chosen: np.ndarray) -> np.ndarray:
+    """Return those of the chosen rows whose key equals that of the row after them."""
+    for name in key:
+        chosen = chosen[same_as_next(rows[name], chosen)]
+    return chosen
 
 
 def _since_last_ms(in_order: pa.Table) -> np.ndarray:

@@ -57,6 +57,11 @@ class AuditedPeriod:
         """Ids of `snapshots`, in their order; shape (snapshots,)."""
         return self.snapshots["snapshot_id"].combine_chunks()
 
+    def value_at(self, place: int | None, name: str) -> Any:
+        """Value of a column of `snapshots` in a row; None where there is no such row."""
+        is_there = place is not None and 0 <= place < self.snapshots.num_rows
+        return self.snapshots[name][place].as_py() if is_there else None
+
     def slot_filters(self) -> list[Filter]:
         """Filters on the cluster, the days of the slots and the group, for tables partitioned by slot day."""
         return _slot_filters(self.cluster, self.snapshots, self.group_id)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from assignor_core.hint import member_key
 from evenlag.audit.enums import HintVerdict
 from evenlag.audit.interval_merge import FIRST_INDEX, LAST_INDEX
 from evenlag.audit.period import AuditedPeriod
@@ -150,17 +151,12 @@ def _share(hint: Hint, interval: Interval) -> float:
     ids = {topic["topic"]: topic["topic_id"] for topic in interval["topics"]}
     holders: dict[tuple[str | None, int], list[str]] = defaultdict(list)
     for member in interval["members"]:
+        key = member_key(member["member_id"], member["group_instance_id"])
         for topic in member["assignment"] or ():
             for number in topic["partitions"]:
-                holders[ids.get(topic["topic"]), number].append(member_key(member))
+                holders[ids.get(topic["topic"]), number].append(key)
     held = sum(holders.get(partition) == [key] for partition, key in hint.holders.items())
     return held / len(hint.holders) if hint.holders else 0.0
-
-
-def member_key(member: Mapping[str, Any]) -> str:
-    """Return how hints name a member: ``i:<group.instance.id>`` if it is static, else ``m:<member.id>``."""
-    instance = member["group_instance_id"]
-    return f"i:{instance}" if instance is not None else f"m:{member['member_id']}"
 
 
 def hint_verdicts(
@@ -235,8 +231,8 @@ def _followed(period: AuditedPeriod, shares: np.ndarray, first: int | None, ende
     }
     found: dict[str, Any] = {}
     for edge, (place, name, moment) in edges.items():
-        found[name] = _moment(period, place, moment)
-        found[f"{edge}_snapshot_id"] = _moment(period, place, "snapshot_id")
+        found[name] = period.value_at(place, moment)
+        found[f"{edge}_snapshot_id"] = period.value_at(place, "snapshot_id")
     if first is not None:
         # With a single snapshot, its start is earlier than its end, which followed_from is.
         found["followed_until"] = max(found["followed_from"], found["followed_until"])
@@ -272,10 +268,6 @@ def _cover(intervals: pa.Table, weights: np.ndarray, count: int) -> np.ndarray:
     np.add.at(steps, intervals[FIRST_INDEX].to_numpy(), weights)
     np.add.at(steps, intervals[LAST_INDEX].to_numpy() + 1, -weights)
     return np.cumsum(steps)[:-1]
-
-
-def _moment(period: AuditedPeriod, place: int | None, name: str) -> Any:
-    return None if place is None else period.snapshots[name][place].as_py()
 
 
 def _us(at: datetime) -> int:

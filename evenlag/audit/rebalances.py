@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.audit.enums import OwnerChange, RebalanceCause
-from evenlag.audit.interval_merge import FIRST_INDEX, same_as_next
+from evenlag.audit.interval_merge import FIRST_INDEX, same_as_next, same_key_as_next, sort_intervals
 from evenlag.audit.owners import is_same_client
 from evenlag.audit.period import AuditedPeriod
 from evenlag.enums import OwnershipState
@@ -255,7 +255,7 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
         pc.equal(ownership["state"], OwnershipState.NOBODY),
         pc.not_equal(ownership["reason"], FREE_IN_A_LIVE_GROUP),
     )
-    held = _in_order(ownership.filter(pc.or_kleene(is_held, is_left)))
+    held = sort_intervals(ownership.filter(pc.or_kleene(is_held, is_left)), PARTITION_KEY)
     rows = _followed(held)
     rows = rows[~same_as_next(held["member_id"], rows)]
     owned = np.asarray(pc.equal(held["state"], OwnershipState.OWNED).to_numpy(), dtype=bool)
@@ -269,7 +269,8 @@ def find_moves(ownership: pa.Table) -> list[dict[str, Any]]:
 
 def find_unheld(ownership: pa.Table) -> dict[str, list[dict[str, Any]]]:
     """Find the partitions that were placed (no owner before) and freed (no owner after)."""
-    known = _in_order(ownership.filter(pc.not_equal(ownership["state"], OwnershipState.UNKNOWN)))
+    is_known = pc.not_equal(ownership["state"], OwnershipState.UNKNOWN)
+    known = sort_intervals(ownership.filter(is_known), PARTITION_KEY)
     is_owned = np.asarray(pc.equal(known["state"], OwnershipState.OWNED).to_numpy(), dtype=bool)
     has_previous = np.zeros(known.num_rows, dtype=bool)
     has_previous[_followed(known) + 1] = True
@@ -282,14 +283,6 @@ def find_unheld(ownership: pa.Table) -> dict[str, list[dict[str, Any]]]:
     return {name: columns.filter(pa.array(rows)).to_pylist() for name, rows in chosen.items()}
 
 
-def _in_order(rows: pa.Table) -> pa.Table:
-    order = [*((name, "ascending") for name in PARTITION_KEY), (FIRST_INDEX, "ascending")]
-    return rows.sort_by(order).combine_chunks()
-
-
 def _followed(in_order: pa.Table) -> np.ndarray:
     """Numbers of the rows whose next row has the same partition."""
-    rows = np.arange(max(in_order.num_rows - 1, 0))
-    for name in PARTITION_KEY:
-        rows = rows[same_as_next(in_order[name], rows)]
-    return rows
+    return same_key_as_next(in_order, PARTITION_KEY, np.arange(max(in_order.num_rows - 1, 0)))
