@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as sf
 
 from evenlag.enums import MEMBERLESS_STATES, REBALANCING_STATES, GroupType, OwnershipState
-from evenlag.lake.tables import MEMBERSHIPS, OWNERSHIP
+from evenlag.lake.tables import MEMBERSHIPS, OWNERSHIP, Table
 from spark_jobs.runtime.frames import conform
 
 # Columns from the first and the last snapshot of an interval, and from the snapshots next to it.
@@ -79,16 +79,15 @@ def merge_intervals(rows: DataFrame, *, key: Sequence[str], content: Sequence[st
 
 
 _GROUP: Final = ("cluster", "day", "input_hash", "group_id")
-_MEMBERSHIP: Final = (
-    "group_state",
-    "group_type",
-    "assignor",
-    "error",
-    "is_known",
-    "num_members",
-    "members",
-    "topics",
-)
+
+
+def _content(table: Table, key: Sequence[str]) -> tuple[str, ...]:
+    """Columns that are equal in all snapshots of an interval, beside its key."""
+    return tuple(name for name in table.column_names if name not in {*key, *INTERVAL_COLUMNS})
+
+
+# Maintenance alone fills `returned`.
+_MEMBERSHIP: Final = _content(MEMBERSHIPS, (*_GROUP, "returned"))
 
 
 def build_memberships(snapshots: DataFrame, members: DataFrame, offsets: DataFrame) -> DataFrame:
@@ -203,15 +202,7 @@ def _single_snapshots(seen: DataFrame) -> DataFrame:
 
 _PARTITION: Final = ("topic_id", "topic", "partition")
 _OWNED: Final = (*_GROUP, *_PARTITION, "member_id")
-_OWNERSHIP: Final = (
-    "state",
-    "reason",
-    "owner_key",
-    "group_instance_id",
-    "client_id",
-    "client_host",
-    "num_owners",
-)
+_OWNERSHIP: Final = _content(OWNERSHIP, _OWNED)
 _HOLDERS: Final = (
     "array<struct<topic_id: string, topic: string, partition: int, state: string, member_id: string, "
     "group_instance_id: string, client_id: string, client_host: string, num_owners: int>>"
