@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -34,24 +34,6 @@ class ScenarioMetrics:
     time_lag_ms: Floats
     mean_lag: Floats
     drain_time_ms: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class ModelError:
-    """Difference between the simulated observed scenario and the measured lag, after the first snapshot.
-
-    Only snapshots with lag count: at least the arrivals of ten seconds, measured or simulated. In a snapshot
-    without, every model is right. Of a group that never has so much, all count.
-
-    median_error, p95_error: Of |simulated - measured| lag of the group, relative to the measured lag, or to
-        the arrivals of ten seconds if these are more. None if no lag is known.
-    """
-
-    median_error: float | None = None
-    p95_error: float | None = None
-    median_error_records: float | None = None
-    p95_error_records: float | None = None
-    num_error_snapshots: int = 0
 
 
 def measure_scenarios(history: History, estimates: Estimates, simulated: Simulated) -> ScenarioMetrics:
@@ -94,12 +76,19 @@ def count_unknown_ages(history: History) -> int:
     return int((is_older & np.isnan(age_s)).sum())
 
 
-def model_error(history: History, backlog: Floats) -> ModelError:
-    """Compare the observed scenario's simulation [S, P] with the measured lag."""
+def model_error(history: History, backlog: Floats) -> dict[str, Any]:
+    """Compare the observed scenario's simulation [S, P] with the measured lag, after the first snapshot.
+
+    Only snapshots with lag count: at least the arrivals of ten seconds, measured or simulated. In a snapshot
+    without, every model is right. Of a group that never has so much, all count.
+
+    Returns columns of ``replays``: |simulated - measured| lag of the group, in records, and relative to the
+    measured lag, or to the arrivals of ten seconds if these are more.
+    """
     known = history.known
     is_known = known[1:].any(axis=1)
     if not is_known.any():
-        return ModelError()
+        return {"num_error_snapshots": 0}
     measured, simulated = (
         np.where(known, lag, 0.0).sum(axis=1)[1:][is_known] for lag in (history.lag, backlog)
     )
@@ -109,13 +98,13 @@ def model_error(history: History, backlog: Floats) -> ModelError:
     counts = has_lag if has_lag.any() else np.ones_like(has_lag)
     off = np.abs(simulated - measured)[counts]
     share = off / np.maximum(measured, in_flight)[counts]
-    return ModelError(
-        float(np.median(share)),
-        float(np.percentile(share, 95)),
-        float(np.median(off)),
-        float(np.percentile(off, 95)),
-        int(counts.sum()),
-    )
+    return {
+        "median_error": float(np.median(share)),
+        "p95_error": float(np.percentile(share, 95)),
+        "median_error_records": float(np.median(off)),
+        "p95_error_records": float(np.percentile(off, 95)),
+        "num_error_snapshots": int(counts.sum()),
+    }
 
 
 def wide_share(history: History, lag: Floats, max_member_lag: Floats) -> float | None:
@@ -132,30 +121,13 @@ def wide_share(history: History, lag: Floats, max_member_lag: Floats) -> float |
     return float(is_wide[has_lag].mean()) if has_lag.any() else None
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredLag:
-    """Columns of ``replays`` of a group's measured lag; None where nothing is known.
+def measure_history(history: History) -> dict[str, Any]:
+    """Return columns of ``replays`` of the measured lag; no loop over partitions or snapshots.
 
-    measured_mean_lag_records: Time average of the sum of the known lags, linear between snapshots. Unknown
-        lag adds nothing, so this is a lower bound if `measured_unknown_share` > 0.
-    measured_max_lag_records: Largest sum over the partitions in a snapshot, of known lags.
-    num_unknown_lags: Number of unknown lags, per partition and snapshot.
-    measured_unknown_share: Share of the partitions' time, weighted in the same way, with unknown lag.
-    measured_max_time_lag_ms: Largest measured time lag of a partition in a snapshot.
-    num_unknown_time_lags: Number of partitions per snapshot that have lag, or may have, but no time lag:
-        the largest time lag is a lower bound.
+    The mean is over time, of the sum of the known lags, linear between snapshots. Unknown lag adds nothing,
+    so it is a lower bound if ``measured_unknown_share``, weighted in the same way, is above 0. So is the
+    largest time lag if there are ``num_unknown_time_lags``: of partitions that have lag, or may have.
     """
-
-    measured_mean_lag_records: float | None
-    measured_max_lag_records: int | None
-    num_unknown_lags: int
-    measured_unknown_share: float | None
-    measured_max_time_lag_ms: int | None
-    num_unknown_time_lags: int
-
-
-def measure_history(history: History) -> MeasuredLag:
-    """Return the metrics of the measured lag; no loop over partitions or snapshots."""
     known = history.known
     unknown = history.live & ~known
     total = np.where(known, history.lag, 0.0).sum(axis=1)
@@ -166,13 +138,12 @@ def measure_history(history: History) -> MeasuredLag:
     around_s = np.append(half_s, 0.0) + np.append(0.0, half_s)
     period_s = float(around_s.sum())
     all_s = float(around_s @ history.live.sum(axis=1))
-    return MeasuredLag(
-        measured_mean_lag_records=float(around_s @ total) / period_s
-        if period_s > 0 and known.any()
-        else None,
-        measured_max_lag_records=round(float(total.max())) if known.any() else None,
-        num_unknown_lags=int(unknown.sum()),
-        measured_unknown_share=float(around_s @ unknown.sum(axis=1)) / all_s if all_s > 0 else None,
-        measured_max_time_lag_ms=round(1000.0 * float(ages_s.max())) if len(ages_s) else None,
-        num_unknown_time_lags=int((needs_age & ~has_age).sum()),
-    )
+    is_measured = period_s > 0 and known.any()
+    return {
+        "measured_mean_lag_records": float(around_s @ total) / period_s if is_measured else None,
+        "measured_max_lag_records": round(float(total.max())) if known.any() else None,
+        "num_unknown_lags": int(unknown.sum()),
+        "measured_unknown_share": float(around_s @ unknown.sum(axis=1)) / all_s if all_s > 0 else None,
+        "measured_max_time_lag_ms": round(1000.0 * float(ages_s.max())) if len(ages_s) else None,
+        "num_unknown_time_lags": int((needs_age & ~has_age).sum()),
+    }

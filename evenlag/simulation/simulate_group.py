@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -200,7 +199,7 @@ def simulate_group(
 ) -> list[dict[str, Any]]:
     """Simulate the observed scenario and each candidate: one row of ``replays`` each, or with a reason."""
     settings = [policy.settings_for(rule) for policy in compared]
-    names: list[dict[str, Any]] = [{"policy": OBSERVED} | asdict(measure_history(history))]
+    names: list[dict[str, Any]] = [{"policy": OBSERVED} | measure_history(history)]
     names += map(_policy_columns, compared, settings)
     fixed = {
         "period_start": _moment(history.at_s[0]),
@@ -232,7 +231,7 @@ def simulate_group(
     ]
     for row, policy in zip(rows[1:], compared, strict=True):
         row["protocol"] = policy.protocol
-    rows[0] |= asdict(model_error(history, simulated.backlog[:, 0]))
+    rows[0] |= model_error(history, simulated.backlog[:, 0])
     return rows
 
 

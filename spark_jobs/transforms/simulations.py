@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from evenlag.enums import LagStatus
-from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.arrow_schema import arrow_schema, with_head
 from evenlag.lake.tables import COMPARISONS, REPLAYS, Column, Table
 from evenlag.lake.tables.simulation import REPLAYED_LAG, REPLAYED_MEMBERS
 from evenlag.simulation.estimates import known_speeds
@@ -132,17 +132,10 @@ def _moment_table(
     moments: ScoredSnapshots, places: NDArray[np.int64], shared: dict[str, Any], context: ComparisonContext
 ) -> pa.Table:
     """One row per scored snapshot."""
-    schema = arrow_schema(COMPARISONS)
-    ids, slots = (pa.array(values).take(pa.array(places)) for values in (context.snapshot_ids, context.slots))
-    columns = shared | moments.columns | {"snapshot_id": ids, "slot": slots}
-    arrays = [_column(columns.get(field.name), field.type, len(places)) for field in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _column(value: Any, kind: pa.DataType, length: int) -> pa.Array:
-    """A column from a constant, from an array, or of nulls."""
-    if isinstance(value, np.ndarray):
-        return pa.array(value, from_pandas=True).cast(kind)  # NaN is null
-    if isinstance(value, pa.Array | pa.ChunkedArray):
-        return value.cast(kind)
-    return pa.repeat(pa.scalar(value, kind), length)
+    of_each = {"snapshot_id": context.snapshot_ids, "slot": context.slots}
+    columns = {name: pa.array(values).take(pa.array(places)) for name, values in of_each.items()}
+    for name, value in moments.columns.items():
+        if isinstance(value, np.ndarray):
+            columns[name] = pa.array(value, from_pandas=True)  # NaN is null
+    head = dict.fromkeys(COMPARISONS.column_names) | shared | moments.columns
+    return with_head(pa.table(columns), COMPARISONS, head)

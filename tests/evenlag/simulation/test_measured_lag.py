@@ -25,11 +25,11 @@ def test_the_measured_lag_is_over_time_and_what_is_not_known_is_counted() -> Non
     lags: Lags = [[100.0, None], [300.0, 50.0], [100.0, 70.0]]
     history = history_of(lags, lags, [["a", "a"]] * 3, [snapshot("a")] * 3, at_s=AT_S, age_s=7.5)
     measured = measure_history(history)
-    assert measured.measured_mean_lag_records == pytest.approx((15 * 225 + 121 * 260) / 136)
-    assert (measured.measured_max_lag_records, measured.num_unknown_lags) == (350, 1)
+    assert measured["measured_mean_lag_records"] == pytest.approx((15 * 225 + 121 * 260) / 136)
+    assert (measured["measured_max_lag_records"], measured["num_unknown_lags"]) == (350, 1)
     # Half of the first interval of one of two partitions.
-    assert measured.measured_unknown_share == pytest.approx(7.5 / 272)
-    assert (measured.measured_max_time_lag_ms, measured.num_unknown_time_lags) == (7_500, 0)
+    assert measured["measured_unknown_share"] == pytest.approx(7.5 / 272)
+    assert (measured["measured_max_time_lag_ms"], measured["num_unknown_time_lags"]) == (7_500, 0)
     (observed, policy) = simulate_group(history, GroupSettings(), COMPARED, Pauses())
     assert observed["measured_max_lag_records"] == 350
     assert observed["unknown_share"] == policy["unknown_share"] == pytest.approx(15 / 272)
@@ -39,8 +39,8 @@ def test_the_measured_lag_is_over_time_and_what_is_not_known_is_counted() -> Non
 def test_a_lag_without_an_age_makes_the_measured_time_lag_a_lower_bound() -> None:
     lags: Lags = [[100.0, 0.0]] * 3
     history = history_of(lags, lags, [["a", "a"]] * 3, [snapshot("a")] * 3, at_s=AT_S)
-    assert measure_history(history).measured_max_time_lag_ms is None
-    assert measure_history(history).num_unknown_time_lags == 3
+    assert measure_history(history)["measured_max_time_lag_ms"] is None
+    assert measure_history(history)["num_unknown_time_lags"] == 3
     (observed, _) = simulate_group(history, GroupSettings(), COMPARED, Pauses())
     assert observed["num_unknown_ages"] == 1
 

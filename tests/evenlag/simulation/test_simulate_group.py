@@ -144,8 +144,8 @@ def test_the_replay_of_what_really_ran_is_what_was_seen_and_a_policy_by_lag_does
 def test_the_model_s_error_is_what_lies_between_the_replay_and_what_was_seen() -> None:
     history = history_of([[0.0]] * 3, [[100.0], [200.0], [400.0]], [["a"]] * 3, [snapshot("a")] * 3)
     error = model_error(history, np.array([[100.0], [100.0], [400.0]]))
-    assert (error.median_error, error.median_error_records) == pytest.approx((0.25, 50.0))
-    assert model_error(history, history.lag).p95_error == 0.0
+    assert (error["median_error"], error["median_error_records"]) == pytest.approx((0.25, 50.0))
+    assert model_error(history, history.lag)["p95_error"] == 0.0
 
 
 def test_snapshots_without_lag_do_not_hide_that_the_model_misses_the_others() -> None:
@@ -153,13 +153,13 @@ def test_snapshots_without_lag_do_not_hide_that_the_model_misses_the_others() ->
     measured = [[3_000.0 if number % 10 == 9 else 0.0] for number in range(40)]
     history = history_of([[0.0]] * 40, measured, [["a"]] * 40, [snapshot("a")] * 40)
     error = model_error(history, 0.1 * history.lag)
-    assert (error.median_error, error.p95_error) == pytest.approx((0.9, 0.9))
-    assert (error.median_error_records, error.p95_error_records) == pytest.approx((2_700.0, 2_700.0))
-    assert error.num_error_snapshots == 4
+    assert (error["median_error"], error["p95_error"]) == pytest.approx((0.9, 0.9))
+    assert (error["median_error_records"], error["p95_error_records"]) == pytest.approx((2_700.0, 2_700.0))
+    assert error["num_error_snapshots"] == 4
     # A lag that only the model has is a miss, too.
     idle = history_of([[0.0]] * 40, [[0.0]] * 40, [["a"]] * 40, [snapshot("a")] * 40)
-    assert model_error(idle, 0.1 * history.lag).median_error_records == 300.0
-    assert model_error(idle, idle.lag).num_error_snapshots == 39
+    assert model_error(idle, 0.1 * history.lag)["median_error_records"] == 300.0
+    assert model_error(idle, idle.lag)["num_error_snapshots"] == 39
 
 
 @pytest.mark.parametrize(
