@@ -80,23 +80,14 @@ def build_forecasts(
     of_group = codes(pa.array(groups, pa.string()), previous["group_id"].to_pylist())
     errors = _errors_of(previous).take(of_group)
     position = floats(lag["end_offset"]) - floats(lag["lag_records"])
-    apart_s = seconds(lag["read_at"]) - rates.at_s
-    consumed = np.divide(
-        position - floats(before["position"].take(pa.array(place, mask=place < 0))),
-        apart_s,
-        out=np.full(len(lag), np.nan),
-        where=apart_s > 0,
-    )
+    moved = position - floats(before["position"].take(pa.array(place, mask=place < 0)))
+    read_at_s = seconds(lag["read_at"])
+    apart_s = read_at_s - rates.at_s
+    consumed = np.divide(moved, apart_s, out=np.full(len(lag), np.nan), where=apart_s > 0)
     known = floats(lag["arrival_rate_records_per_s"])
-    recent = _recent_rates(lag, offsets)
+    rate = np.where(np.isnan(rates.last), known, _recent_rates(lag, offsets))
     horizon_s = np.array([horizon_of(group_id) for group_id in groups], dtype=np.float64)
-    seen = Seen(
-        group,
-        seconds(lag["read_at"]),
-        floats(lag["end_offset"]),
-        np.where(np.isnan(rates.last), known, recent),
-        horizon_s,
-    )
+    seen = Seen(group, read_at_s, floats(lag["end_offset"]), rate, horizon_s)
     hours = hours_of(lag, hourly)
     rates, errors = advance(rates, errors, seen, hours)
     mean = forecast_rates(rates, errors, seen, hours)

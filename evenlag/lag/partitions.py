@@ -136,11 +136,6 @@ def _problems(members: pa.Table, fact: str) -> pa.ChunkedArray:
     return pc.coalesce(why, pc.if_else(is_missing, unsaid, pa.scalar(None, pa.string())))
 
 
-def number_members(members: pa.Table) -> pa.Array:
-    """Return the ids of all members in order: the number of a member is its place."""
-    return pa.array(sorted(pc.unique(members["member_id"].drop_null()).to_pylist()), pa.string())
-
-
 @dataclass(frozen=True, slots=True)
 class JoinedPartitions:
     """The partitions of the groups of a snapshot, by :data:`GROUP_PARTITIONS` in order, and facts of groups.
@@ -201,7 +196,8 @@ def join_partitions(
     good, row = good.filter(pa.array(row >= 0)), row[row >= 0]
     commit_key = codes(good["group_id"], groups) * none.size + row
     subscribed = _subscribed(members, none)
-    member_ids = number_members(members)
+    # The number of a member is its place.
+    member_ids = pa.array(sorted(pc.unique(members["member_id"].drop_null()).to_pylist()), pa.string())
     number = codes(members["member_id"], member_ids.to_pylist())
     owned, targeted = (
         _owned(members, number, column, none) for column in ("assignment", "target_assignment")

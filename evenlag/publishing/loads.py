@@ -359,7 +359,10 @@ def refresh_loads(loaded: LoadedPolicy, cluster: str) -> LoadsReport:
 def _refresh(loaded: LoadedPolicy, cluster: str) -> LoadsReport:
     reader, settings = LakeReader(loaded.policy.lake), loaded.policy.clusters[cluster]
     snapshot = reader.latest_snapshot(cluster)
-    if snapshot is None or not _may_have_loads(loaded, cluster, snapshot):
+    if snapshot is None:
+        return LoadsReport()
+    if not loaded.policy.publishes_to(cluster) and snapshot["hint_topic_max_bytes"] is None:
+        # No loads are published, and the topic has none.
         return LoadsReport()
     measured = measure_loads(reader, loaded, cluster, snapshot)
     withdrawn = _withdrawn_since(reader, cluster, snapshot["finished_at"], snapshot["day"])
@@ -382,11 +385,6 @@ def _refresh(loaded: LoadedPolicy, cluster: str) -> LoadsReport:
         refreshed=tuple(sorted(group_id for group_id, value in values.items() if value is not None)),
         removed=tuple(sorted(group_id for group_id, value in values.items() if value is None)),
     )
-
-
-def _may_have_loads(loaded: LoadedPolicy, cluster: str, snapshot: Mapping[str, Any]) -> bool:
-    """Whether the topic may have loads: where nothing is published, there is nothing to connect for."""
-    return loaded.policy.publishes_to(cluster) or snapshot["hint_topic_max_bytes"] is not None
 
 
 def _withdrawn_since(reader: LakeReader, cluster: str, since: datetime, day: Any) -> set[str]:

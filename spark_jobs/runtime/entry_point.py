@@ -16,14 +16,13 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from evenlag.errors import JobError
 from evenlag.job_events import JobFailed, JobProgress, JobResult, JobStarted
 from evenlag.lake.location import LakePaths
 from evenlag.logging_setup import airflow_run_id, log_fields, named_logger, set_up_logging
-from evenlag.policy.loader import DEFAULT_POLICY_PATH, LAKE_VARIABLE, POLICY_VARIABLE
+from evenlag.policy.loader import LAKE_VARIABLE, find_policy_path
 from evenlag.private_files import OWNER_ONLY
 from evenlag.redaction import redact
 from spark_jobs.runtime.event_channel import EventChannel
@@ -194,7 +193,7 @@ def identify_job(module: str, arguments: Mapping[str, Any]) -> str:
 
     Two projects on one server have other policy files or other environments, and so other texts.
     """
-    policy = Path(arguments.get("config") or os.environ.get(POLICY_VARIABLE) or DEFAULT_POLICY_PATH)
+    policy = find_policy_path(arguments.get("config"))
     identifying = {name: str(value) for name, value in arguments.items() if name not in _NOT_PART}
     return json.dumps(
         [module, identifying, str(policy.absolute()), os.environ.get(LAKE_VARIABLE)], sort_keys=True

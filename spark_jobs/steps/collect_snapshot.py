@@ -69,7 +69,7 @@ def collect_snapshot(
     slot: datetime,
     *,
     run_id: str,
-    progress: ReportProgress | None = None,
+    progress: ReportProgress = no_progress,
 ) -> Collected:
     """Write a snapshot of a cluster for a slot; do nothing when the slot already has one."""
     slot, cluster = floor_to_ms(slot), policy.clusters[name]
@@ -96,10 +96,9 @@ def collect_snapshot(
         max_bytes = read_max_bytes(client, cluster.hint_topic)
     _check_cluster_id(reader, name, reading.inventory.kafka_cluster_id)
     attempt = SnapshotRows(lake, reader, _marker(head, slot, run_id, reading, max_bytes))
-    report = progress or no_progress
-    report("observe: computing lag", 0, 1)
+    progress("observe: computing lag", 0, 1)
     _write_rows(attempt, reading, policy)
-    report("observe: computing lag", 1, 1)
+    progress("observe: computing lag", 1, 1)
     if (datetime.now(UTC) - attempt.marker["started_at"]).total_seconds() > LONGEST_COMMIT_S:
         raise LakeConflictError(f"the snapshot of {name} took so long that its rows may be lost")
     of_slot = [(column, "=", attempt.marker[column]) for column in ("cluster", "day", "slot")]

@@ -64,19 +64,17 @@ def validate_plans(
         results = _verdict_rows(rows, planned, context, decided_at, sealer)
         # Some of these rows may be of an earlier attempt, and lay in the lake since.
         checks = _read_sealed(rows, planned, context, sealer)
-        heads = [_sound_head(head, checks) for head in planned.heads]
-        verdicts = {
-            head["plan_id"]: _verdict(head, results[head["plan_id"]], checks.get(head["plan_id"]))
-            for head in heads
-        }
+        sound = {plan_id: check for plan_id, check in checks.items() if isinstance(check, VerifiedPlan)}
         faults = {plan_id: check.fault for plan_id, check in checks.items() if isinstance(check, FaultyPlan)}
-        events = _events(heads, context, verdicts, results, faults)
-        evidence = {
-            plan_id: check.evidence
-            for plan_id, check in checks.items()
-            if isinstance(check, VerifiedPlan) and verdicts[plan_id] is _Verdict.APPROVED
+        # A head whose seal was checked may be another one than was read before.
+        heads: dict[str, Mapping[str, Any]] = {head["plan_id"]: head for head in planned.heads}
+        heads |= {plan_id: plan.head for plan_id, plan in sound.items()}
+        verdicts = {
+            plan_id: _verdict(head, results[plan_id], checks.get(plan_id)) for plan_id, head in heads.items()
         }
-        events = seal_events(sealer, events, evidence)
+        events = _events(heads.values(), context, verdicts, results, faults)
+        approved = (plan_id for plan_id in sound if verdicts[plan_id] is _Verdict.APPROVED)
+        events = seal_events(sealer, events, {plan_id: sound[plan_id].evidence for plan_id in approved})
         # From the verdicts on record: every attempt has the same events.
         written: list[Filter] = [*rows.filters, ("actor", "in", [_GATES_ACTOR, _POLICY_ACTOR])]
         append_plan_events(rows.reader.paths.root, events, written)
@@ -99,14 +97,6 @@ def _read_sealed(
         for plan_id, head in followed.items()
     }
     return gone | found
-
-
-def _sound_head(
-    head: Mapping[str, Any], checks: Mapping[str, VerifiedPlan | FaultyPlan]
-) -> Mapping[str, Any]:
-    """The head whose seal was checked: it may be another one than was read before."""
-    check = checks.get(head["plan_id"])
-    return check.head if isinstance(check, VerifiedPlan) else head
 
 
 def _verdict_rows(

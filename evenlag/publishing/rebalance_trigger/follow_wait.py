@@ -45,15 +45,12 @@ class FollowCost:
 
 def is_taken_up(payload: HintPayload, group: LiveGroup) -> bool:
     """Whether every hinted member of a group has exactly its hinted partitions, or these as target."""
-    wanted = {
-        key: {topic: sorted(numbers) for topic, numbers in by_topic.items() if len(numbers)}
-        for key, by_topic in payload.assignment.items()
-    }
-    target = {
-        key: {topic: sorted(numbers) for topic, numbers in by_topic.items() if numbers}
-        for key, by_topic in group.held.items()
-    }
-    return all(target.get(key) == by_topic for key, by_topic in wanted.items() if by_topic)
+
+    def numbers_of(held: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+        return {topic: sorted(numbers) for topic, numbers in held.items() if len(numbers)}
+
+    wanted = {key: numbers_of(by_topic) for key, by_topic in payload.assignment.items()}
+    return all(numbers_of(group.held.get(key, {})) == numbers for key, numbers in wanted.items() if numbers)
 
 
 @dataclass(slots=True)
