@@ -85,7 +85,7 @@ class GateSetting:
     """A limit that only its gate uses. It declares the setting of this name in a rule's ``gates``.
 
     default: Its default; the type of the default is the type of the setting, that of None is `int`.
-    ge, gt, le, lt: Its bounds, as pydantic names them; None for no bound.
+    ge, le: Its bounds, as pydantic names them; None for no bound.
     inputs, resolve: Of a setting whose default depends on the plan: computes the limit of the group's
         settings, as plain values, and the values of these inputs.
     """
@@ -94,9 +94,7 @@ class GateSetting:
     default: int | float | None
     description: str
     ge: float | None = None
-    gt: float | None = None
     le: float | None = None
-    lt: float | None = None
     inputs: tuple[str, ...] = ()
     resolve: Callable[..., Any] | None = None
 

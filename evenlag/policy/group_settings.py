@@ -39,7 +39,7 @@ else:
         **{
             limit.name: (
                 limit.kind if limit.default is not None else limit.kind | None,
-                setting(limit.default, limit.description, ge=limit.ge, gt=limit.gt, le=limit.le, lt=limit.lt),
+                setting(limit.default, limit.description, ge=limit.ge, le=limit.le),
             )
             for limit in GATE_SETTINGS
         },

@@ -133,7 +133,6 @@ class _Work(NamedTuple):
 
     before: Floats
     after: Floats
-    arrived: Floats
     processed: Floats
     kept_processed: Floats
     is_complete: Bools
@@ -164,14 +163,11 @@ def _member_work(history: History, is_left_out: Bools) -> _Work:
     num_held = by_member(owner[:-1], held, None)
     held_after = by_member(owner[1:], owner[1:] >= 0, None)
     processed = (history.arrived + lag[:-1] - lag[1:]).clip(min=0.0)
-    before, after, arrived, done = (
-        by_member(owner[:-1], measured, each) for each in (lag[:-1], lag[1:], history.arrived, processed)
-    )
+    before, after, done = (by_member(owner[:-1], measured, each) for each in (lag[:-1], lag[1:], processed))
     is_known = num_measured > 0
     return _Work(
         before=before,
         after=after,
-        arrived=arrived,
         processed=done,
         kept_processed=by_member(owner[:-1], kept & measured, processed),
         is_complete=is_known & (num_measured == num_held),

@@ -23,7 +23,7 @@ from evenlag.planning.assignments_hash import hash_assignments
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import LoadedPolicy, load_policy
 from evenlag.publishing.hint_topic import TopicState, read_hint_topic
-from evenlag.publishing.sealing.row_seal import Sealer
+from evenlag.publishing.sealing.row_seal import SEAL, Sealer, as_stored
 from tests.support.hints import Cluster, Runner, is_settled
 from tests.support.spark_tables import together, write_rows
 from tests.support.waiting import wait_until
@@ -237,7 +237,8 @@ class LiveGroup:
         """Write a row of a plan as the jobs do, with its seal if the policy has a key; returns the seal."""
         sealer = Sealer.of(self.loaded.policy.clusters[self.name])
         if sealer is not None:
-            (row,) = sealer.seal_rows(table, [row], evidence)
+            (row,) = as_stored(table, [row])
+            row[SEAL] = sealer.seal(table, row, evidence)
         self.write(table, [row])
         return str(row.get("seal"))
 

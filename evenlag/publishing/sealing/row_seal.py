@@ -68,11 +68,9 @@ class Sealer:
         wanted = _hmac(key, _message(table, row, evidence))
         return hmac.compare_digest(wanted.encode(), found.encode())
 
-    def seal_rows(
-        self, table: Table, rows: Iterable[Mapping[str, Any]], evidence: Sequence[str] | None = None
-    ) -> list[dict[str, Any]]:
+    def seal_rows(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return rows as they are stored, each with its seal."""
-        return [row | {SEAL: self.seal(table, row, evidence)} for row in as_stored(table, rows)]
+        return [row | {SEAL: self.seal(table, row)} for row in as_stored(table, rows)]
 
     def seal_some(self, table: Table, rows: pa.Table, chosen: Sequence[bool]) -> pa.Table:
         """Return rows with the seals of some of them."""
