@@ -91,10 +91,28 @@ def build_loads(
     found = {}
     for number, summary in enumerate(summarize_groups(batch)):
         group_id = batch.group_ids[number]
-        payload = _measure(batch, number, summary, settings[group_id], snapshot)
-        if payload is not None:
+        if (blocker := _blocker(batch, number, summary)) is not None:
+            _LOG.info("no loads: %s", blocker, extra={"group_id": group_id})
+            continue
+        try:
+            payload = _payload(batch, number, summary, settings[group_id], snapshot)
+            payload.encode()
+        except AssignorError as error:
+            # A fault of one group is its own.
+            _LOG.warning("no loads: %s", error, extra={"group_id": group_id})
+        else:
             found[group_id] = payload
     return found
+
+
+def _blocker(batch: GroupBatch, number: int, summary: GroupSummary) -> str | None:
+    """Why a group cannot use loads; None if it can."""
+    if (blocker := planning_blocker(summary) or hint_blocker(summary)) is not None:
+        return blocker
+    if summary.state != GroupState.STABLE:
+        return f"the group is {summary.state}"
+    has_rows = batch.row_start[number] < batch.row_start[number + 1]
+    return None if has_rows else "the snapshot has no lag of the group"
 
 
 def scale_capacities(capacities: Mapping[str, float]) -> tuple[int, dict[str, int]]:
@@ -119,32 +137,6 @@ def scale_capacities(capacities: Mapping[str, float]) -> tuple[int, dict[str, in
 
     default = scaled(1.0)
     return default, {key: scaled(value) for key, value in capacities.items() if scaled(value) != default}
-
-
-def _measure(
-    batch: GroupBatch,
-    number: int,
-    summary: GroupSummary,
-    settings: GroupSettings,
-    snapshot: Mapping[str, Any],
-) -> LoadsPayload | None:
-    """Loads of one group; None if it cannot use them. A fault of one group is its own."""
-    group_id = batch.group_ids[number]
-    blocker = planning_blocker(summary) or hint_blocker(summary)
-    if blocker is None and summary.state != GroupState.STABLE:
-        blocker = f"the group is {summary.state}"
-    if blocker is None and batch.row_start[number] == batch.row_start[number + 1]:
-        blocker = "the snapshot has no lag of the group"
-    if blocker is not None:
-        _LOG.info("no loads: %s", blocker, extra={"group_id": group_id})
-        return None
-    try:
-        payload = _payload(batch, number, summary, settings, snapshot)
-        payload.encode()
-    except AssignorError as error:
-        _LOG.warning("no loads: %s", error, extra={"group_id": group_id})
-        return None
-    return payload
 
 
 def _payload(
