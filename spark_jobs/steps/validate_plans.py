@@ -7,7 +7,7 @@ proposed, even if its group could not follow a hint.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -59,26 +59,25 @@ def validate_plans(
     Returns counts; waiting plans passed, but the policy does not approve them. The sealer seals verdicts and
     approvals, and checks the plans' rows on record; None without a key.
     """
-    counts = dict.fromkeys(_Verdict, 0)
+    counts: Counter[_Verdict] = Counter()
     if planned.heads:
         results = _verdict_rows(rows, planned, context, decided_at, sealer)
         # Some of these rows may be of an earlier attempt, and lay in the lake since.
         checks = _read_sealed(rows, planned, context, sealer)
-        sound = {plan_id: check for plan_id, check in checks.items() if isinstance(check, VerifiedPlan)}
-        faults = {plan_id: check.fault for plan_id, check in checks.items() if isinstance(check, FaultyPlan)}
-        # A head whose seal was checked may be another one than was read before.
-        heads: dict[str, Mapping[str, Any]] = {head["plan_id"]: head for head in planned.heads}
-        heads |= {plan_id: plan.head for plan_id, plan in sound.items()}
-        verdicts = {
-            plan_id: _verdict(head, results[plan_id], checks.get(plan_id)) for plan_id, head in heads.items()
-        }
-        events = _events(heads.values(), context, verdicts, results, faults)
-        approved = (plan_id for plan_id in sound if verdicts[plan_id] is _Verdict.APPROVED)
-        events = seal_events(sealer, events, {plan_id: sound[plan_id].evidence for plan_id in approved})
+        events, evidence = [], {}
+        for found in planned.heads:
+            plan_id, check = found["plan_id"], checks.get(found["plan_id"])
+            # A head whose seal was checked may be another one than was read before.
+            head = check.head if isinstance(check, VerifiedPlan) else found
+            verdict = _verdict(head, results[plan_id], check)
+            counts[verdict] += 1
+            if verdict is not _Verdict.WAITING:
+                events.append(_event(head, verdict, results[plan_id], check, context.finished_at))
+            if verdict is _Verdict.APPROVED and isinstance(check, VerifiedPlan):
+                evidence[plan_id] = check.evidence
         # From the verdicts on record: every attempt has the same events.
         written: list[Filter] = [*rows.filters, ("actor", "in", [_GATES_ACTOR, _POLICY_ACTOR])]
-        append_plan_events(rows.reader.paths.root, events, written)
-        counts |= Counter(verdicts.values())
+        append_plan_events(rows.reader.paths.root, seal_events(sealer, events, evidence), written)
     return {verdict.value: counts[verdict] for verdict in _Verdict}
 
 
@@ -180,22 +179,16 @@ def _verdict(
     return _Verdict.APPROVED if head["mode"] == Mode.AUTO else _Verdict.WAITING
 
 
-def _events(
-    heads: Iterable[Mapping[str, Any]],
-    context: PlanContext,
-    verdicts: Mapping[str, _Verdict],
-    results: Mapping[str, list[dict[str, Any]]],
-    faults: Mapping[str, str],
-) -> list[dict[str, Any]]:
-    events = []
-    for head in heads:
-        if verdicts[head["plan_id"]] is _Verdict.REJECTED:
-            failed = sorted(row["message"] for row in results[head["plan_id"]] if not row["passed"])
-            event, actor = PlanEvent.REJECTED, _GATES_ACTOR
-            reason = faults.get(head["plan_id"]) or "; ".join(failed) or _LOST
-        elif verdicts[head["plan_id"]] is _Verdict.APPROVED:
-            event, actor, reason = PlanEvent.APPROVED, _POLICY_ACTOR, _ALL_PASSED
-        else:
-            continue
-        events.append(plan_event(head, event, reason=reason, actor=actor, at=context.finished_at))
-    return events
+def _event(
+    head: Mapping[str, Any],
+    verdict: _Verdict,
+    results: list[dict[str, Any]],
+    check: VerifiedPlan | FaultyPlan | None,
+    at: datetime,
+) -> dict[str, Any]:
+    if verdict is _Verdict.APPROVED:
+        return plan_event(head, PlanEvent.APPROVED, reason=_ALL_PASSED, actor=_POLICY_ACTOR, at=at)
+    failed = sorted(row["message"] for row in results if not row["passed"])
+    fault = check.fault if isinstance(check, FaultyPlan) else None
+    reason = fault or "; ".join(failed) or _LOST
+    return plan_event(head, PlanEvent.REJECTED, reason=reason, actor=_GATES_ACTOR, at=at)
