@@ -152,16 +152,23 @@ def request_approval(
     def ask() -> list[dict[str, Any]]:
         plan = read_plan(loaded, cluster, plan_id, now)
         check_waiting(loaded, plan)
-        other = open_requests(reader, cluster, now, sealer).get(plan.head["group_id"])
+        head, group_id = plan.head, plan.head["group_id"]
+        other = open_requests(reader, cluster, now, sealer).get(group_id)
         new: list[dict[str, Any]] = []
         row = plan.request
         if row is None and other is None:
-            row = _request(loaded, plan, now, run_id, approvers, dag_id)
+            timeout_s = loaded.policy.group_settings(cluster, group_id).approval_timeout_s
+            named = loaded.policy.approvers_of(cluster, group_id)
+            row = _row(head, RequestState.ASKED, now, run_id) | {
+                "answer_by": now + timedelta(seconds=timeout_s),
+                "approvers": list(named or approvers or ()) or None,
+                "dag_id": dag_id,
+            }
             if sealer is not None:
                 (row,) = sealer.seal_rows(APPROVAL_REQUESTS, [row])
             new = [dict(row)]
         elif row is None:
-            row = _shadow_row(plan.head, other or {}, now, run_id)
+            row = _shadow_row(head, other or {}, now, run_id)
             new = [] if plan.requests else [row]
         chosen.append((plan, row))
         return new
@@ -173,24 +180,6 @@ def request_approval(
     if row["run_id"] != run_id:
         raise NotWaitingError(f"plan {plan_id[:12]} is asked for by the run {row['run_id']} already")
     return ApprovalRequest(plan, row["answer_by"])
-
-
-def _request(
-    loaded: LoadedPolicy,
-    plan: VerifiedPlan,
-    now: datetime,
-    run_id: str,
-    approvers: Sequence[str] | None,
-    dag_id: str | None,
-) -> dict[str, Any]:
-    head = plan.head
-    timeout_s = loaded.policy.group_settings(head["cluster"], head["group_id"]).approval_timeout_s
-    named = loaded.policy.approvers_of(head["cluster"], head["group_id"])
-    return _row(head, RequestState.ASKED, now, run_id) | {
-        "answer_by": now + timedelta(seconds=timeout_s),
-        "approvers": list(named or approvers or ()) or None,
-        "dag_id": dag_id,
-    }
 
 
 def set_aside_shadowed(

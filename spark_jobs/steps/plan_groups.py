@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from evenlag.enums import DecisionKind, PlanEvent
 from evenlag.errors import LakeError, PolicyError
@@ -273,20 +274,17 @@ def _proposed(
 
 
 def _counts(planned: pa.Table) -> dict[str, dict[str, int]]:
-    columns = (planned[name].to_pylist() for name in ("plan_id", "counts"))
-    return {plan_id: counts for plan_id, counts in zip(*columns, strict=True) if counts is not None}
+    rows = planned.select(["plan_id", "counts"]).to_pylist()
+    return {row["plan_id"]: row["counts"] for row in rows if row["counts"] is not None}
 
 
 def _log_failures(planned: pa.Table) -> tuple[int, dict[str, str]]:
     """Log why groups could not be planned, with the traceback of an unexpected error; count them."""
-    columns = (planned[name].to_pylist() for name in ("group_id", "decided"))
-    failed = [
-        (group_id, decided)
-        for group_id, decided in zip(*columns, strict=True)
-        if decided is not None and decided["decision"] == DecisionKind.FAILED
-    ]
+    rows = planned.filter(pc.is_valid(planned["decided"])).select(["group_id", "decided"]).to_pylist()
+    failed = [row for row in rows if row["decided"]["decision"] == DecisionKind.FAILED]
     failures = {}
-    for group_id, decided in sorted(failed, key=itemgetter(0))[:_MOST_FAILURES]:
+    for row in sorted(failed, key=itemgetter("group_id"))[:_MOST_FAILURES]:
+        group_id, decided = row["group_id"], row["decided"]
         failures[group_id] = decided["reason"]
         message = "group %s could not be planned: %s", group_id, decided["reason"]
         if decided["traceback"] is None:
