@@ -142,7 +142,7 @@ class Watch:
                 cycle[step] = run_step(spark, loaded, self.cluster, slot, run_id, self._progress)
         if self.publishes:
             self._progress("publishing", 0, 1)
-            cycle[CycleStep.PUBLISH] = publish_cycle(loaded, self.cluster, slot, run_id, actor="command")
+            cycle[CycleStep.PUBLISH] = publish_cycle(loaded, self.cluster, slot, run_id)
             self._progress("publishing", 1, 1)
 
     def _handle(self, error: Exception, session: WarmSession) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def _publisher(
         from evenlag.publishing.publish import publish_cycle
 
         report("publishing", 0, 1)
-        summary = publish_cycle(target.loaded, target.name, slot, run_id, actor="command")
+        summary = publish_cycle(target.loaded, target.name, slot, run_id)
         report("publishing", 1, 1)
         return summary
 

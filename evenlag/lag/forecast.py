@@ -193,12 +193,8 @@ def advance(rates: Rates, errors: Errors, seen: Seen, hours: Hours) -> tuple[Rat
     is_late = now_s - anchored_s > _MOST_HORIZONS * seen.horizon_s
     due = (is_due & ~is_late)[seen.group]
     if due.any():
-        errors = _score(
-            errors,
-            _compare(rates.anchor_at_s, rates.anchor_end, anchors, seen, hours, due),
-            seen,
-            horizon=True,
-        )
+        since_anchor = _compare(rates.anchor_at_s, rates.anchor_end, anchors, seen, hours, due)
+        errors = _score(errors, since_anchor, seen, horizon=True)
     return _anchored(_observed(rates, seen), is_due[seen.group], seen), _choose(errors, hours.hour_s)
 
 
@@ -242,9 +238,8 @@ def _score(errors: Errors, scored: _Scored, seen: Seen, *, horizon: bool) -> Err
     if not horizon:
         tried_s = tried_s * kept[:, None] + np.where(is_tried, seconds[:, None], 0.0)
     counted = is_scored if horizon else is_scored & ~errors.is_of_horizon
-    return _count_errors(
-        replace(errors, loss=loss, base=base, tried_s=tried_s), scored, seen, counted, horizon=horizon
-    )
+    errors = replace(errors, loss=loss, base=base, tried_s=tried_s)
+    return _count_errors(errors, scored, seen, counted, horizon=horizon)
 
 
 def _count_errors(errors: Errors, scored: _Scored, seen: Seen, counted: Bools, *, horizon: bool) -> Errors:
@@ -307,19 +302,11 @@ def _anchored(rates: Rates, is_due: Bools, seen: Seen) -> Rates:
     """Begin a horizon with the partitions whose rates are known now; one that lost records has no anchor."""
     is_begun = is_due & np.isfinite(rates.last) & np.isfinite(seen.end)
     is_lost = ~is_due & (seen.end < rates.anchor_end)
-    begun = {
-        "anchor_at_s": rates.at_s,
-        "anchor_end": rates.end,
-        "anchor_last": rates.last,
-        "anchor_smoothed": rates.smoothed,
-    }
-    return replace(
-        rates,
-        **{
-            name: np.where(is_begun, new, np.where(is_due | is_lost, np.nan, getattr(rates, name)))
-            for name, new in begun.items()
-        },
-    )
+    anchors = {}
+    for name in ("at_s", "end", "last", "smoothed"):
+        before = np.where(is_due | is_lost, np.nan, getattr(rates, f"anchor_{name}"))
+        anchors[f"anchor_{name}"] = np.where(is_begun, getattr(rates, name), before)
+    return replace(rates, **anchors)
 
 
 def _choose(errors: Errors, hour_s: float) -> Errors:

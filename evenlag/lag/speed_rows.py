@@ -319,13 +319,11 @@ def _rows(state: SpeedState, people: _People, lag: pa.Table, groups: list[str], 
     kind = schema.field("partitions").type.value_type
     order = np.lexsort((state.done_identity, state.done_partition))
     order = order[is_done[order]]
-    done = as_structs(
-        {
-            "identity": pa.array(number[state.done_identity[order]]),
-            "records": pa.array(state.done_records[order]),
-        },
-        kind.field("processed").type.value_type,
-    )
+    processed = {
+        "identity": pa.array(number[state.done_identity[order]]),
+        "records": pa.array(state.done_records[order]),
+    }
+    done = as_structs(processed, kind.field("processed").type.value_type)
     count = np.bincount(state.done_partition[is_done], minlength=lag.num_rows)
     rows = np.flatnonzero((count > 0) | (state.cost != 1.0))
     names = ("topic_id", "topic", "partition")
@@ -367,15 +365,11 @@ def _member_lists(
     identity = identity[order]
     is_known = np.isfinite(found.speed[identity])
     kind = arrow_schema(SPEEDS).field("members").type.value_type
-    ids = (
-        people.members["member_id"]
-        .combine_chunks()
-        .take(pa.array(order, mask=order >= people.members.num_rows))
-    )
+    ids = people.members["member_id"].combine_chunks()
     names = people.identities.take(pa.array(identity))
     columns = {
         "identity": pa.array(number[identity].astype(np.int32)),
-        "member_id": ids,
+        "member_id": ids.take(pa.array(order, mask=order >= len(ids))),
         **{name: names[name].combine_chunks() for name in _IDENTITY},
         "speed_records_per_s": pa.array(found.speed[identity], mask=~is_known),
         "is_bound": pa.array(found.is_bound[identity], mask=~is_known),

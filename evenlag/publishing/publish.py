@@ -92,12 +92,10 @@ class _Written:
     held: tuple[RefusedPlan, ...] = ()
 
 
-def publish_cycle(
-    loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str, *, actor: str
-) -> dict[str, int]:
-    """Publish as the last step of a cycle outside Airflow: publish, with the step in the log."""
+def publish_cycle(loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str) -> dict[str, int]:
+    """Publish as the last step of a command's cycle, with the step in the log."""
     with log_fields(run_id=run_id, cluster=cluster, step=CycleStep.PUBLISH, slot=slot.isoformat()):
-        return publish_hints(loaded, cluster, slot, run_id, actor=actor).summary()
+        return publish_hints(loaded, cluster, slot, run_id, actor="command").summary()
 
 
 def publish_hints(

@@ -34,7 +34,6 @@ _MEMBER_COLUMNS: Final = (
     *("group_id", "group_state", "group_type", "member_id", "subscription", "subscription_error"),
     *("assignment", "assignment_error", "target_assignment", "error"),
 )
-_HISTORY_COLUMNS: Final = {OFFSETS.name: OFFSET_HISTORY, COMMITS.name: COMMIT_HISTORY}
 
 
 def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
@@ -90,17 +89,17 @@ def _count_in_driver(
 ) -> pa.Table:
     """Count the lag of a small snapshot in this process."""
 
-    def history_of(table: Table) -> pa.Table:
+    def history_of(table: Table, columns: tuple[str, ...]) -> pa.Table:
         snapshots = history[table.name]
         days, ids = {row["day"] for row in snapshots}, [row["snapshot_id"] for row in snapshots]
         filters = matching(cluster=rows.cluster, day=days, snapshot_id=ids)
-        return rows.reader.read(table, columns=_HISTORY_COLUMNS[table.name], filters=filters)
+        return rows.reader.read(table, columns=columns, filters=filters)
 
     kinds = {
         "offsets": rows.rows(OFFSETS),
         "commits": rows.rows(COMMITS),
-        "offset_history": history_of(OFFSETS),
-        "commit_history": history_of(COMMITS),
+        "offset_history": history_of(OFFSETS, OFFSET_HISTORY),
+        "commit_history": history_of(COMMITS, COMMIT_HISTORY),
     }
     counted = count_rows(kinds.__getitem__, rows.rows(MEMBERS), settings_of, rate_window_s)
     return with_head(counted, LAG, rows.marker)
