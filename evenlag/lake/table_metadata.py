@@ -66,21 +66,6 @@ class TableFiles:
     log_bytes: int | None
 
     @property
-    def num_files(self) -> int:
-        """Number of files."""
-        return sum(len(files) for files in self.by_part.values())
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows, according to the log."""
-        return sum(max(file.num_rows, 0) for files in self.by_part.values() for file in files)
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the files in bytes."""
-        return sum(file.size_bytes for files in self.by_part.values() for file in files)
-
-    @property
     def clusters(self) -> tuple[str, ...]:
         """Clusters with rows in the table, sorted."""
         return tuple(sorted({cluster for cluster, _ in self.by_part}))

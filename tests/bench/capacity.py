@@ -80,13 +80,15 @@ def measure(reader: LakeReader, snapshots: int) -> dict[str, Any]:
     """Rows, bytes and files of each table."""
     answers = {}
     for table in _MEASURED:
-        files = read_table_files(reader, table)
-        assert files is not None
+        found = read_table_files(reader, table)
+        assert found is not None
+        files = [file for parts in found.by_part.values() for file in parts]
+        num_rows, size_bytes = sum(file.num_rows for file in files), sum(file.size_bytes for file in files)
         answers[table.name] = {
-            "rows_per_snapshot": round(files.num_rows / snapshots, 1),
-            "bytes_per_row": round(files.size_bytes / files.num_rows, 2),
-            "files": files.num_files,
-            "mb": round(files.size_bytes / 1e6, 2),
+            "rows_per_snapshot": round(num_rows / snapshots, 1),
+            "bytes_per_row": round(size_bytes / num_rows, 2),
+            "files": len(files),
+            "mb": round(size_bytes / 1e6, 2),
         }
     return answers
 

@@ -43,6 +43,7 @@ from tests.spark_jobs.test_maintain import (
     maintain,
     marker_at,
     named,
+    num_files,
     policy,
     rows_of,
     write,
@@ -227,10 +228,10 @@ def test_the_open_month_becomes_few_files_and_one_day_of_it_can_be_replaced(lake
         rows = frame(lake.spark, AUDITED_SNAPSHOTS, [audited(number)])
         lake.replace_days(AUDITED_SNAPSHOTS, rows, "c", [DAY + timedelta(days=number)])
     before = rows_of(lake, AUDITED_SNAPSHOTS)
-    assert files_of(lake, AUDITED_SNAPSHOTS).num_files == 6
+    assert num_files(lake, AUDITED_SNAPSHOTS) == 6
     sixth = NOON + timedelta(days=5)
     assert maintain(lake, "compact", now=sixth, target_file_mb=64).done == {"compacted": 1}
-    assert files_of(lake, AUDITED_SNAPSHOTS).num_files == 1
+    assert num_files(lake, AUDITED_SNAPSHOTS) == 1
     assert rows_of(lake, AUDITED_SNAPSHOTS) == before
     assert maintain(lake, "compact", now=sixth, target_file_mb=64).done == {}
     third = DAY + timedelta(days=2)
