@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.lake.filters import Filter, matching
@@ -32,7 +33,6 @@ class SnapshotReader:
         self.reader = reader
         self.marker = marker
         self._kept: dict[str, pa.Table] = {}
-        self._num_rows: int | None = None
 
     @property
     def cluster(self) -> str:
@@ -68,14 +68,12 @@ class SnapshotReader:
         """Return whether the rows of all these tables are in memory."""
         return all(table.name in self._kept for table in tables)
 
-    @property
+    @cached_property
     def num_lag_rows(self) -> int:
         """Number of rows of ``lag``; they must be written."""
         if LAG.name in self._kept:
             return int(self._kept[LAG.name].num_rows)
-        if self._num_rows is None:
-            self._num_rows = self.reader.count(LAG, filters=self.filters)
-        return self._num_rows
+        return self.reader.count(LAG, filters=self.filters)
 
     @property
     def is_small(self) -> bool:
