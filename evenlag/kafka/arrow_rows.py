@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from evenlag.kafka.member_protocol import group_problem
-from evenlag.kafka.offsets import Commits, Errors, Offsets
+from evenlag.kafka.offsets import Commits, Offsets
 from evenlag.kafka.topic_metadata import Partitions
 from evenlag.lag.arrays import Int32s, Int64s
 from evenlag.lake.arrow_schema import arrow_schema
@@ -60,11 +60,11 @@ def offset_rows(
 ) -> pa.Table:
     """Build the rows of ``offsets``, by topic and partition; an offset that was not read is null.
 
-    The errors of ``starts`` and ``stable`` are merged into those of ``ends``.
+    A partition has the first error of ``ends``, ``starts`` and ``stable``.
     """
     errors = ends.errors
     for other in (starts.errors, stable.errors):
-        errors.merge(other)
+        errors = np.where(errors == "", other, errors)
     return _table(
         OFFSETS,
         {
@@ -76,7 +76,7 @@ def offset_rows(
             "last_stable_offset": _offsets(stable.offset),
             "log_start_read_at": _times(starts.read_at_us),
             "end_read_at": _times(ends.read_at_us),
-            "error": _error_texts(errors),
+            "error": pa.array(errors, pa.string(), mask=errors == ""),
             "reset_offsets": _reset_offsets(resets) if resets else None,
             "racks": _racks(partitions),
         },
@@ -192,8 +192,3 @@ def _reset_offsets(resets: Mapping[str, Int64s]) -> list[list[dict[str, Any]]]:
 
 def _times(values_us: Int64s) -> pa.Array:
     return pa.array(values_us, mask=values_us == 0).cast(pa.timestamp("us", tz="UTC"))
-
-
-def _error_texts(errors: Errors) -> pa.Array:
-    numbers = pa.array(errors.code - 1, pa.int32(), mask=errors.code == 0)
-    return pa.array(errors.texts, pa.string()).take(numbers)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
+from numpy.typing import NDArray
 
 from assignor_core.busy_time import BusyTime
 from assignor_core.record import topic_id_text
@@ -45,28 +46,8 @@ NO_RECORD: Final = np.iinfo(np.int64).max
 """The offset of a moment after all records."""
 
 
-@dataclass(slots=True)
-class Errors:
-    """Errors by row: 0 for no error, else 1 + the index of the text."""
-
-    code: Int32s
-    texts: list[str] = field(default_factory=list)
-
-    def put(self, rows: Int64s, text: str) -> None:
-        """Record an error for rows."""
-        if text not in self.texts:
-            self.texts.append(text)
-        self.code[rows] = 1 + self.texts.index(text)
-
-    def clear(self, rows: Int64s) -> None:
-        """Remove the errors of rows."""
-        self.code[rows] = 0
-
-    def merge(self, other: Errors) -> None:
-        """Copy the errors of other rows to the same rows here, unless these have an error already."""
-        for number, text in enumerate(other.texts, start=1):
-            if len(rows := np.flatnonzero((other.code == number) & (self.code == 0))):
-                self.put(rows, text)
+Errors = NDArray[np.object_]
+"""Errors by row, as text; "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +64,7 @@ def no_offsets(num_rows: int) -> Offsets:
     return Offsets(
         np.full(num_rows, NOT_READ, dtype=np.int64),
         np.zeros(num_rows, dtype=np.int64),
-        Errors(np.zeros(num_rows, dtype=np.int32)),
+        np.full(num_rows, "", dtype=np.object_),
     )
 
 
@@ -103,10 +84,10 @@ def read_ends(calls: BrokerCalls, partitions: Partitions) -> tuple[Offsets, Offs
             continue
         rows = np.flatnonzero(partitions.topic == which)
         if seen is not None:
-            ends.errors.put(rows, "the topic was deleted and created again while it was read")
+            ends.errors[rows] = "the topic was deleted and created again while it was read"
         else:
-            text = why or "the topic was deleted while it was read"
-            ends.errors.put(rows[ends.errors.code[rows] == 0], text)
+            unexplained = rows[ends.errors[rows] == ""]
+            ends.errors[unexplained] = why or "the topic was deleted while it was read"
     return stable, ends
 
 
@@ -124,7 +105,7 @@ def read_reset_offsets(
     for (policy, _), read in zip(ages, _read(calls, partitions, specs) if specs else (), strict=True):
         # Kafka answers -1 without an error if no record is as young.
         start = np.where(read.offset < 0, ends.offset, read.offset)
-        found[policy] = np.where(read.errors.code == 0, start, NOT_READ)
+        found[policy] = np.where(read.errors == "", start, NOT_READ)
     return found
 
 
@@ -170,7 +151,7 @@ def _read_once(
     for which, (timestamp, level) in enumerate(specs):
         rows = pending[which]
         leaderless = rows[leader[rows] == NO_LEADER]
-        results[which].errors.put(leaderless, "LeaderNotAvailableError")
+        results[which].errors[leaderless] = "LeaderNotAvailableError"
         moved.append([leaderless])
         at_ms = np.full(len(rows), timestamp)
         for part, call in leader_calls(partitions, rows, leader[rows], at_ms, level):
@@ -249,17 +230,17 @@ def _answered(partitions: Partitions, rows: Int64s, response: Any) -> tuple[Int6
 def _take_answer(partitions: Partitions, rows: Int64s, answer: Answer, result: Offsets) -> Int64s:
     """Store the offsets of a response; return the rows whose leader has changed, or may have."""
     if answer.response is None:
-        result.errors.put(rows, str(answer.error))
+        result.errors[rows] = str(answer.error)
         return rows[:0] if answer.failed_node is None else rows
     place, code, offset, _ = _answered(partitions, rows, answer.response)
     at = rows[place]
-    result.errors.put(rows, "not read")
+    result.errors[rows] = "not read"
     good = at[code == 0]
-    result.errors.clear(good)
+    result.errors[good] = ""
     result.offset[good] = offset[code == 0]
     result.read_at_us[good] = round(answer.at.timestamp() * 1_000_000)
     for kind in np.unique(code[code != 0]).tolist():
-        result.errors.put(at[code == kind], error_name(kind))
+        result.errors[at[code == kind]] = error_name(kind)
     return np.sort(at[np.isin(code, _MOVED_ERRORS)])
 
 
