@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 from numpy.typing import NDArray
 
-from assignor_core.busy_time import BusyTime
 from assignor_core.record import topic_id_text
 from evenlag.enums import reset_age_ms
 from evenlag.kafka.broker_requests import Answer, BrokerCalls, Call
@@ -283,58 +283,8 @@ class Commits:
     failed: dict[str, str]
 
 
-class _Columns:
-    """Collects columns from responses, one part for each topic of a group."""
-
-    def __init__(self, topics: Sequence[str]) -> None:
-        self._topics = {name: number for number, name in enumerate(topics)}
-        self._names = tuple(topics)
-        self._groups: dict[str, int] = {}
-        self._sizes: list[int] = []
-        self._heads: list[tuple[int, int, int]] = []
-        self._partition: list[int] = []
-        self._offset: list[int] = []
-        self._epoch: list[int] = []
-        self._lag: list[int] = []
-        self._busy: dict[int, BusyTime] = {}
-
-    def add(self, group_id: str, topics: Sequence[TopicCommits], read_at_us: int) -> None:
-        group = self._groups.setdefault(group_id, len(self._groups))
-        for topic in topics:
-            # A topic that is deleted or ignored has no log end to compute a lag with.
-            if (number := self._topics.get(topic.topic)) is None:
-                continue
-            self._heads.append((group, number, read_at_us))
-            self._sizes.append(len(topic.partitions))
-            first = len(self._partition)
-            self._busy |= {first + place: busy for place, busy in topic.busy.items()}
-            self._partition += topic.partitions
-            self._offset += topic.offsets
-            self._epoch += topic.leader_epochs
-            self._lag += topic.reported_lags
-
-    def finish(self, failed: dict[str, str]) -> Commits:
-        heads = np.array(self._heads, dtype=np.int64).reshape(-1, 3).repeat(self._sizes, axis=0)
-        offset = np.array(self._offset, dtype=np.int64)
-        # A negative offset means no commit.
-        kept = np.flatnonzero(offset >= 0)
-        busy = np.full((len(offset), 2), -1, dtype=np.int64)
-        if self._busy:
-            busy[list(self._busy)] = list(self._busy.values())
-        return Commits(
-            groups=tuple(self._groups),
-            topics=self._names,
-            group=heads[kept, 0].astype(np.int32),
-            topic=heads[kept, 1].astype(np.int32),
-            partition=np.array(self._partition, dtype=np.int32)[kept],
-            offset=offset[kept],
-            leader_epoch=np.array(self._epoch, dtype=np.int32)[kept],
-            read_at_us=heads[kept, 2],
-            reported_lag=np.array(self._lag, dtype=np.int64)[kept],
-            busy_ms=busy[kept, 0],
-            busy_since_ms=busy[kept, 1],
-            failed=failed,
-        )
+# Numbers of the group and of the topic, when the coordinator answered, and what it answered.
+_Part = tuple[int, int, int, TopicCommits]
 
 
 def read_commits(
@@ -350,8 +300,10 @@ def read_commits(
     With `require_stable` a coordinator answers only when what it has written or loaded is replicated; a group
     with offsets of an open transaction then has an error.
     """
-    columns = _Columns(topics)
-    takes_many = _takes_many(calls)
+    groups: dict[str, int] = {}
+    topic_numbers = {name: number for number, name in enumerate(topics)}
+    parts: list[_Part] = []
+    takes_many = calls.api_version(OffsetFetchRequest) >= _MANY_GROUPS
 
     def make(is_share: bool) -> tuple[int, Callable[[Sequence[str]], Any]]:
         if is_share:
@@ -369,7 +321,10 @@ def read_commits(
     def take(group_id: str, row: Any, read_at: datetime) -> tuple[str | None, int]:
         offsets, error, code = read_group_offsets(row, is_share=group_id in share_groups)
         if error is None:
-            columns.add(group_id, offsets, round(read_at.timestamp() * 1_000_000))
+            group, at_us = groups.setdefault(group_id, len(groups)), round(read_at.timestamp() * 1_000_000)
+            # A topic that is deleted or ignored has no log end to compute a lag with.
+            known = [each for each in offsets if each.topic in topic_numbers]
+            parts.extend((group, topic_numbers[each.topic], at_us, each) for each in known)
         return error, code
 
     requests = GroupRequests(lambda name: name in share_groups, make, take, "not read", rows_of)
@@ -377,11 +332,41 @@ def read_commits(
     for group_id, error in failed.items():
         if group_id in share_groups and error.startswith(_NO_SUCH_REQUEST):
             failed[group_id] = _NOT_MEASURED
-    return columns.finish(failed)
+    return _commits(tuple(groups), tuple(topics), parts, failed)
 
 
-def _takes_many(calls: BrokerCalls) -> bool:
-    return calls.api_version(OffsetFetchRequest) >= _MANY_GROUPS
+def _commits(
+    groups: tuple[str, ...], topics: tuple[str, ...], parts: Sequence[_Part], failed: dict[str, str]
+) -> Commits:
+    def column(name: str) -> Int64s:
+        values = chain.from_iterable(getattr(read, name) for *_, read in parts)
+        return np.fromiter(values, dtype=np.int64)
+
+    sizes = [len(read.partitions) for *_, read in parts]
+    heads = np.array([part[:3] for part in parts], dtype=np.int64).reshape(-1, 3).repeat(sizes, axis=0)
+    offset = column("offsets")
+    busy = np.full((len(offset), 2), -1, dtype=np.int64)
+    first = 0
+    for (*_, read), size in zip(parts, sizes, strict=True):
+        if read.busy:
+            busy[[first + place for place in read.busy]] = list(read.busy.values())
+        first += size
+    # A negative offset means no commit.
+    kept = np.flatnonzero(offset >= 0)
+    return Commits(
+        groups=groups,
+        topics=topics,
+        group=heads[kept, 0].astype(np.int32),
+        topic=heads[kept, 1].astype(np.int32),
+        partition=column("partitions")[kept].astype(np.int32),
+        offset=offset[kept],
+        leader_epoch=column("leader_epochs")[kept].astype(np.int32),
+        read_at_us=heads[kept, 2],
+        reported_lag=column("reported_lags")[kept],
+        busy_ms=busy[kept, 0],
+        busy_since_ms=busy[kept, 1],
+        failed=failed,
+    )
 
 
 def _commits_request(names: Sequence[str], *, is_one: bool, require_stable: bool) -> Any:
