@@ -1,6 +1,6 @@
 """Current state of groups: the check right before a hint is published."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -59,15 +59,6 @@ class LiveGroup:
         return self.error is not None and is_not_authorized(self.error)
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """A member of either protocol; what is not reported, or cannot be read, is None."""
-
-    key: str
-    subscription: Sequence[str] | None
-    owned: Mapping[str, Sequence[int]] | None
-
-
 def read_live_groups(
     client: Any,
     group_types: Mapping[str, GroupType],
@@ -111,48 +102,35 @@ def _live_group(
             return LiveGroup(GroupState.DEAD, None, None)
         return LiveGroup(UNKNOWN_STATE, None, None, error=error)
     state, assignor = str(head["group_state"]), head["assignor"]
-    members = [_member(row) for row in rows if row.get("member_id") is not None]
-    if not members or any(member.subscription is None or member.owned is None for member in members):
+    members = [row for row in rows if row.get("member_id") is not None]
+    # The consumer protocol has a target assignment: it is what the group converges to.
+    owned = "target_assignment" if head["group_type"] == GroupType.CONSUMER else "assignment"
+    if not members or any(row["subscription"] is None or row[owned] is None for row in members):
         return LiveGroup(state, assignor, None, unreadable=group_problem(rows))
-    if hidden := next((name for name in _subscribed(members) if name in unread), None):
+    subscribed = sorted({name for row in members for name in row["subscription"]})
+    if hidden := next((name for name in subscribed if name in unread), None):
         # Without it the group would look as if it had other topics.
         error = f"the topic {hidden!r} could not be described: {unread[hidden]}"
         return LiveGroup(UNKNOWN_STATE, None, None, error=error)
-    topic_ids = (
-        (member.key, [topics[name][0] for name in member.subscription or () if name in topics])
-        for member in members
-    )
+    keys = [member_key(row["member_id"], row["group_instance_id"]) for row in members]
+    topic_ids = [[topics[name][0] for name in row["subscription"] if name in topics] for row in members]
     return LiveGroup(
         state=state,
         assignor=assignor,
-        fingerprint=fingerprint(topic_ids, dict(topics.values())),
-        topics=tuple((name, *topics[name]) for name in _subscribed(members) if name in topics),
-        held={member.key: _existing_partitions(member.owned or {}, topics) for member in members},
+        fingerprint=fingerprint(zip(keys, topic_ids, strict=True), dict(topics.values())),
+        topics=tuple((name, *topics[name]) for name in subscribed if name in topics),
+        held={key: _existing_partitions(row[owned], topics) for key, row in zip(keys, members, strict=True)},
     )
-
-
-def _member(row: Mapping[str, Any]) -> _Member:
-    # The consumer protocol has a target assignment: it is what the group converges to.
-    assignment = row["target_assignment"] if row["group_type"] == GroupType.CONSUMER else row["assignment"]
-    return _Member(
-        key=member_key(row["member_id"], row["group_instance_id"]),
-        subscription=row["subscription"],
-        owned=None if assignment is None else {part["topic"]: part["partitions"] for part in assignment},
-    )
-
-
-def _subscribed(members: Iterable[_Member]) -> list[str]:
-    return sorted({name for member in members for name in member.subscription or ()})
 
 
 def _existing_partitions(
-    owned: Mapping[str, Sequence[int]], topics: Mapping[str, tuple[str, int]]
+    assignment: Sequence[Mapping[str, Any]], topics: Mapping[str, tuple[str, int]]
 ) -> dict[str, list[int]]:
     """Partitions by topic id, without topics and partitions that no longer exist."""
     return {
-        topics[name][0]: [number for number in numbers if number < topics[name][1]]
-        for name, numbers in owned.items()
-        if name in topics
+        topics[name][0]: [number for number in part["partitions"] if number < topics[name][1]]
+        for part in assignment
+        if (name := part["topic"]) in topics
     }
 
 
