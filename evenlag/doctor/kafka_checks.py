@@ -97,7 +97,6 @@ _BROKER_SETTINGS: Final = (_AUTO_CREATE, _ASSIGNORS, _REQUIRED_SIGNING)
 _SETTINGS_HIDDEN: Final = (
     "the brokers' settings do not show: DescribeConfigs on the cluster is not allowed, or no broker answered"
 )
-_MEMBER_FIELDS: Final = ("member_id", "client_id", "subscription")
 # evenlag's plug-in as the brokers' list of assignors names it.
 _PLUGIN: Final = "evenlag.broker.EvenlagAssignor"
 # Kafka Streams under the classic protocol: its assignor places tasks.
@@ -172,9 +171,8 @@ class KafkaView:
     def groups(self) -> dict[str, dict[str, Any]]:
         """The groups by id; a group that could not be described has an ``error``.
 
-        A group has ``group_type, protocol_type, group_state, protocol_data`` (the selected assignor),
-        ``error, authorized_operations`` and ``members``, each with its ``member_id, client_id`` and
-        ``subscription``.
+        A group is a row of :func:`~evenlag.kafka.groups.describe_groups`, with ``members``: its rows that are
+        a member's.
         """
         calls = BrokerCalls(self.client, request_limits(self.settings))
         listed, failed = list_groups(calls)
@@ -185,20 +183,9 @@ class KafkaView:
         for row in describe_groups(
             calls, listed, coordinators, lambda: tuple(self.partition_counts), with_operations=True
         ):
-            group = groups.setdefault(
-                row["group_id"],
-                {
-                    "group_type": row["group_type"],
-                    "protocol_type": row["protocol_type"],
-                    "group_state": row["group_state"],
-                    "protocol_data": row["assignor"],
-                    "error": row["error"],
-                    "authorized_operations": row.get("authorized_operations"),
-                    "members": [],
-                },
-            )
+            group = groups.setdefault(row["group_id"], row | {"members": []})
             if row.get("member_id") is not None:
-                group["members"].append({name: row[name] for name in _MEMBER_FIELDS})
+                group["members"].append(row)
         return groups
 
     @cached_property
@@ -497,7 +484,7 @@ def check_joins(
     closed = sorted(
         name
         for name, group in _published(policy, cluster, groups).items()
-        if group.get("protocol_data") == EVENLAG_ASSIGNOR
+        if group.get("assignor") == EVENLAG_ASSIGNOR
         and group.get("authorized_operations") is not None
         and missing_operations(group["authorized_operations"], ("READ",))
     )
@@ -790,9 +777,9 @@ def check_assignors(policy: Policy, cluster: str, groups: Mapping[str, Mapping[s
     if not hinted:
         return skipped("no group is in mode approve or auto")
     deaf = sorted(
-        f"{name} ({group.get('protocol_data')})"
+        f"{name} ({group.get('assignor')})"
         for name, group in hinted.items()
-        if group.get("members") and group.get("protocol_data") not in {EVENLAG_ASSIGNOR, "", None}
+        if group.get("members") and group.get("assignor") not in {EVENLAG_ASSIGNOR, "", None}
     )
     if not deaf:
         return ok(f"none of {len(hinted)} groups has selected another assignor")
@@ -817,7 +804,7 @@ def check_together(
     apart = []
     for name, group in sorted(groups.items()):
         rule = policy.rule_of(cluster, name)
-        if rule is None or rule.mode is Mode.OBSERVE or group.get("protocol_data") != _RANGE:
+        if rule is None or rule.mode is Mode.OBSERVE or group.get("assignor") != _RANGE:
             continue
         kept = [set(topics) for topics in rule.together]
         lists = [
@@ -872,9 +859,9 @@ def describe_paths(groups: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _path(group: Mapping[str, Any]) -> str:
-    if not _is_hintable(group) or group.get("protocol_data") == _STREAMS_ASSIGNOR:
+    if not _is_hintable(group) or group.get("assignor") == _STREAMS_ASSIGNOR:
         return "none"
-    members, assignor = group.get("members") or (), group.get("protocol_data")
+    members, assignor = group.get("members") or (), group.get("assignor")
     if group.get("error") or not members or not assignor:
         return "unknown"
     if assignor == EVENLAG_ASSIGNOR:

@@ -249,13 +249,13 @@ RULES = """\
 def test_groups_are_held_against_the_rules() -> None:
     loaded = policy(RULES)
     groups: dict[str, dict[str, Any]] = {
-        "auto-1": {"protocol_data": "range", "members": [{}]},
-        "auto-2": {"protocol_data": "evenlag", "members": [{}]},
-        "auto-empty": {"protocol_data": "", "members": []},
-        "auto-connect": {"protocol_data": "sessioned", "protocol_type": "connect", "members": [{}]},
-        "auto-share": {"protocol_data": "simple", "group_type": "share", "members": [{}]},
-        "quiet": {"protocol_data": "range", "members": [{}]},
-        "other": {"protocol_data": "range", "members": [{}]},
+        "auto-1": {"assignor": "range", "members": [{}]},
+        "auto-2": {"assignor": "evenlag", "members": [{}]},
+        "auto-empty": {"assignor": "", "members": []},
+        "auto-connect": {"assignor": "sessioned", "protocol_type": "connect", "members": [{}]},
+        "auto-share": {"assignor": "simple", "group_type": "share", "members": [{}]},
+        "quiet": {"assignor": "range", "members": [{}]},
+        "other": {"assignor": "range", "members": [{}]},
     }
     assert describe_modes(loaded.policy, "orders", groups) == "1 in observe, 1 in shadow, 5 in auto"
     [deaf] = check_assignors(loaded.policy, "orders", groups)
@@ -274,9 +274,9 @@ def test_topics_that_range_keeps_together_are_proposed() -> None:
     alike = [{"member_id": "a", **both}, {"member_id": "b", **both}]
     apart = [{"member_id": "a", **both}, {"member_id": "b", "subscription": ["orders"]}]
     groups = {
-        "joins": {"protocol_data": "range", "members": alike},
-        "kept": {"protocol_data": "range", "members": alike},
-        "unmatched": {"protocol_data": "range", "members": alike},
+        "joins": {"assignor": "range", "members": alike},
+        "kept": {"assignor": "range", "members": alike},
+        "unmatched": {"assignor": "range", "members": alike},
     }
     sizes = {"orders": 12, "payments": 12, "third": 6, "small": 1}
     loaded = policy(rules).policy
@@ -284,9 +284,9 @@ def test_topics_that_range_keeps_together_are_proposed() -> None:
     assert found.verdict is Verdict.WARNING
     assert found.message.endswith("in 1 groups: joins (together: [[orders, payments]])")
     for other in (
-        {"joins": {"protocol_data": "evenlag", "members": alike}},
-        {"joins": {"protocol_data": "range", "members": apart}},
-        {"joins": {"protocol_data": "range", "members": [{"member_id": "a", "subscription": None}]}},
+        {"joins": {"assignor": "evenlag", "members": alike}},
+        {"joins": {"assignor": "range", "members": apart}},
+        {"joins": {"assignor": "range", "members": [{"member_id": "a", "subscription": None}]}},
     ):
         assert worst(check_together(loaded, "orders", other, sizes)) == "ok"
     assert worst(check_together(loaded, "orders", groups, sizes | {"payments": 11})) == "ok"
@@ -295,7 +295,7 @@ def test_topics_that_range_keeps_together_are_proposed() -> None:
 def test_groups_are_counted_by_their_path_to_hints() -> None:
     def group(assignor: str | None, *clients: str, **fields: Any) -> dict[str, Any]:
         members = [{"client_id": client} for client in clients]
-        return {"group_type": "classic", "protocol_data": assignor, "members": members, **fields}
+        return {"group_type": "classic", "assignor": assignor, "members": members, **fields}
 
     newer = {"group_type": "consumer"}
     groups = {
@@ -347,7 +347,7 @@ def test_groups_that_the_temporary_member_may_not_join_are_named() -> None:
     loaded = policy(RULES)
 
     def group(*operations: str, assignor: str = "evenlag") -> dict[str, Any]:
-        return {"protocol_data": assignor, "authorized_operations": list(operations)}
+        return {"assignor": assignor, "authorized_operations": list(operations)}
 
     groups = {
         "auto-1": group("DESCRIBE"),
