@@ -64,13 +64,11 @@ def _build(out: Path | None, database: Path | None, unchecked: str | None) -> in
 
 
 def _licences() -> int:
-    project = Project()
-    names = {pin.name for pin in locked(project)}
-    known = package_licences(names)
-    jars = jar_components(project.text("sandbox/jars.sha256"), "spark", read_rules().jars)
-    licences = {name: known.get(name) for name in names}
+    project, rules = Project(), read_rules()
+    licences = package_licences({pin.name for pin in locked(project)}, rules)
+    jars = jar_components(project.text("sandbox/jars.sha256"), "spark", rules.jars)
     licences |= {f"{jar.purl.split('/')[1]}:{jar.name}": jar.licence for jar in jars}
-    problems = check_licences(licences)
+    problems = check_licences(licences, rules)
     for problem in problems:
         print(problem, file=sys.stderr)
     print(f"licences: {len(licences)} components, {len(problems)} problems")

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from release.project import ROOT, Project, ReleaseError, export_commit, write_archive
-from release.sbom import write_bills
+from release.sbom import IMAGE_LOCKS, write_bills
 from sandbox.jars import cache_dir, ensure_jars
 
 CHECKSUMS: Final = "SHA256SUMS"
 NOTES: Final = "RELEASE_NOTES.md"
-IMAGES: Final = ("airflow", "spark")
 _OWN_COPY: Final = re.compile(r"^COPY (?!--from)(.+) \S+$", re.MULTILINE)
 # What writes jars of our own: modules of the exported source, with the option for the folder.
 _JAR_BUILDERS: Final = (
@@ -84,7 +83,7 @@ def _build_jars(source: Path, target: Path) -> None:
 def _write_contexts(project: Project, clone: Path, commit: str, target: Path) -> None:
     """Write what each image is built from, and the compose file with what belongs to it."""
     version = project.version
-    for image in IMAGES:
+    for image in IMAGE_LOCKS:
         dockerfile = f"docker/{image}/Dockerfile"
         copied = [name for line in _OWN_COPY.findall(project.text(dockerfile)) for name in line.split()]
         path = target / f"evenlag-{image}-image-{version}.tar.gz"

@@ -55,17 +55,15 @@ class Rules:
 
 
 @cache
-def read_rules(path: Path = _FILE) -> Rules:
+def read_rules() -> Rules:
     """Read the rules."""
-    tree: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    tree: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     return Rules(**tree | {"allowed": frozenset(tree["allowed"])})
 
 
-def package_licences(names: Iterable[str], rules: Rules | None = None) -> dict[str, str]:
-    """Return the licences of packages, without those whose licence is not known."""
-    rules = rules or read_rules()
-    found = {name: rules.recorded.get(name) or _of_metadata(name, rules) for name in names}
-    return {name: licence for name, licence in found.items() if licence is not None}
+def package_licences(names: Iterable[str], rules: Rules) -> dict[str, str | None]:
+    """Return the licences of packages; None where it is not known."""
+    return {name: rules.recorded.get(name) or _of_metadata(name, rules) for name in names}
 
 
 def _of_metadata(name: str, rules: Rules) -> str | None:
@@ -86,9 +84,8 @@ def _of_metadata(name: str, rules: Rules) -> str | None:
     return " OR ".join(dict.fromkeys(named)) or None
 
 
-def check_licences(licences: Mapping[str, str | None], rules: Rules | None = None) -> list[str]:
+def check_licences(licences: Mapping[str, str | None], rules: Rules) -> list[str]:
     """Return what is not allowed, one line each; a licence is None where it is not known."""
-    rules = rules or read_rules()
     problems = (rules.problem(name, licence) for name, licence in sorted(licences.items()))
     unused = sorted(set(rules.exceptions) - set(licences))
     return [problem for problem in problems if problem] + [

@@ -1,7 +1,9 @@
 """A source tree of evenlag: its own data, its newest commit as an export, and archives of its files."""
 
 import re
+import shutil
 import subprocess
+import tempfile
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,10 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 NOT_RELEASED: Final = ("dev", "docs")
 """Extras that no user installs."""
-_NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]*")
 _NUM_SHOWN: Final = 5
 
 
@@ -46,9 +50,7 @@ class Project:
         extras = self._tree["optional-dependencies"]
         asked = [text for extra, texts in extras.items() if extra not in NOT_RELEASED for text in texts]
         return frozenset(
-            normalized(match[0])
-            for text in (*self._tree["dependencies"], *asked)
-            if (match := _NAME.match(text))
+            canonicalize_name(Requirement(text).name) for text in (*self._tree["dependencies"], *asked)
         )
 
     def text(self, path: str) -> str:
@@ -73,17 +75,6 @@ class Project:
         )
 
 
-def normalized(name: str) -> str:
-    """Return a package's name as the package index compares names.
-
-    Examples
-    --------
-    >>> normalized("PyYAML.ft")
-    'pyyaml-ft'
-    """
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def export_commit(clone: Path, target: Path) -> tuple[str, int]:
     """Export the newest commit of a clone.
 
@@ -98,15 +89,9 @@ def export_commit(clone: Path, target: Path) -> tuple[str, int]:
             "commit or stash them"
         )
     commit, time = _git(clone, "log", "-1", "--format=%H %ct").split()
-    # Modes as everybody's checkout has them, whatever this user's settings are.
-    archive = subprocess.run(
-        ["git", "-C", str(clone), "-c", "tar.umask=0022", "archive", "--format=tar", commit],
-        capture_output=True,
-        check=False,
-    )
-    unpacked = subprocess.run(["tar", "-x", "-C", str(target)], input=archive.stdout, check=False)
-    if archive.returncode or unpacked.returncode:
-        raise ReleaseError(f"commit {commit[:12]} cannot be exported to {target}")
+    with tempfile.NamedTemporaryFile(suffix=".tar.gz") as archive:
+        write_archive(Path(archive.name), clone, commit, ())
+        shutil.unpack_archive(archive.name, target, filter="tar")
     return commit, int(time)
 
 
@@ -119,6 +104,7 @@ def _git(clone: Path, *arguments: str) -> str:
 
 
 def write_archive(path: Path, clone: Path, commit: str, names: Iterable[str]) -> None:
-    """Write a ``.tar.gz`` with files and folders of a commit, which always has the same bytes."""
+    """Write a ``.tar.gz`` with files and folders of a commit, or all, which always has the same bytes."""
+    # Modes as everybody's checkout has them, whatever this user's settings are.
     out = f"--output={path}"
     _git(clone, "-c", "tar.umask=0022", "archive", "--format=tar.gz", out, commit, "--", *names)

@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from packaging.utils import canonicalize_name
+
 from release.licences import package_licences, read_rules
-from release.project import Project, ReleaseError, normalized
+from release.project import Project, ReleaseError
 from sandbox.jars import ensure_jars
 
 _PIN: Final = re.compile(r"([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(?: ; ([^\\\n]+?))?(?: \\)?$")
@@ -35,7 +37,7 @@ _NAMESPACE: Final = uuid.UUID("0d6a3c5e-6a0c-4f6e-9c2e-5b7c6c3d1e77")
 FOLDER: Final = "sbom"
 _LOCK: Final = "requirements.lock"
 # The parts of the lock that an image installs.
-_IMAGE_LOCKS: Final = {"airflow": ("airflow", "spark"), "spark": ("executor",)}
+IMAGE_LOCKS: Final = {"airflow": ("airflow", "spark"), "spark": ("executor",)}
 _JARS: Final = "sandbox/jars.sha256"
 _JAR_FOLDERS: Final = ("spark", "kafka")
 
@@ -93,8 +95,9 @@ def read_lock(text: str) -> tuple[Pin, ...]:
         if not hashes:
             raise ReleaseError(f"the lock has no hash of {match[1]}: run make lock")
         # "# via NAME", or one line for each name below "# via"; evenlag itself is "evenlag (pyproject.toml)".
-        parents = {normalized(name) for name in re.findall(r"^ +# +(?:via +)?(\S+)", block, re.MULTILINE)}
-        found.append(Pin(normalized(match[1]), match[2], match[3], hashes, frozenset(parents - {"via"})))
+        names = set(re.findall(r"^ +# +(?:via +)?(\S+)", block, re.MULTILINE)) - {"via"}
+        parents = frozenset(map(canonicalize_name, names))
+        found.append(Pin(canonicalize_name(match[1]), match[2], match[3], hashes, parents))
     return tuple(found)
 
 
@@ -250,28 +253,23 @@ def make_sbom(subject: Component, components: Iterable[Component], *, epoch: int
 def _component(one: Component, *, within: str = "") -> dict[str, Any]:
     # A jar may be in several packages: the reference is of this place.
     reference = f"{within}{one.purl}"
+    # `hashes` are of one file. A package has one for each platform, and any of them may be installed.
+    files = " ".join(one.sha256) if len(one.sha256) > 1 else None
+    notes = {"evenlag:condition": one.condition, "evenlag:note": one.note, "evenlag:sha256": files}
     found: dict[str, Any] = {
         "type": one.kind,
         "bom-ref": reference,
         "name": one.name,
         "purl": one.purl,
-    }
-    if one.version is not None:
-        found["version"] = one.version
-    if len(one.sha256) == 1:
-        found["hashes"] = [{"alg": "SHA-256", "content": one.sha256[0]}]
-    if one.licence is not None:
-        found["licenses"] = [{"expression": one.licence}]
-    # `hashes` are of one file. A package has one for each platform, and any of them may be installed.
-    files = " ".join(one.sha256) if len(one.sha256) > 1 else None
-    values = {"evenlag:condition": one.condition, "evenlag:note": one.note, "evenlag:sha256": files}
-    if properties := [{"name": name, "value": value} for name, value in values.items() if value]:
-        found["properties"] = properties
-    if one.parts:
-        found["components"] = [
+        "version": one.version,
+        "hashes": [] if files else [{"alg": "SHA-256", "content": digest} for digest in one.sha256],
+        "licenses": [{"expression": one.licence}] if one.licence else [],
+        "properties": [{"name": name, "value": value} for name, value in notes.items() if value],
+        "components": [
             _component(part, within=f"{reference}#{number}-") for number, part in enumerate(one.parts)
-        ]
-    return found
+        ],
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def write_bills(project: Project, folder: Path, *, commit: str, epoch: int) -> None:
@@ -287,7 +285,7 @@ def write_bills(project: Project, folder: Path, *, commit: str, epoch: int) -> N
         purl = f"pkg:pypi/evenlag@{version}"
         wheel = Component("application", "evenlag", version, purl, (_sha256(path),), licence)
         write(f"evenlag-{version}-wheel", wheel, released_packages(project))
-    for image in _IMAGE_LOCKS:
+    for image in IMAGE_LOCKS:
         name, note = f"evenlag-{image}", f"built from commit {commit}"
         purl = f"pkg:docker/{name}@{version}"
         subject = Component("container", name, version, purl, licence=licence, note=note)
@@ -314,9 +312,7 @@ def components_of_image(project: Project, image: str) -> list[Component]:
     """Return what an image contains that is not ours."""
     pins = locked(project)
     parts = {
-        pin.purl: pin
-        for name in _IMAGE_LOCKS[image]
-        for pin in read_lock(project.text(f"docker/{name}.lock"))
+        pin.purl: pin for name in IMAGE_LOCKS[image] for pin in read_lock(project.text(f"docker/{name}.lock"))
     }
     return [
         *_packages(tuple(parts.values()), pins),
@@ -328,7 +324,7 @@ def components_of_image(project: Project, image: str) -> list[Component]:
 def all_components(project: Project) -> list[Component]:
     """Return what wheel, images and sandbox bring along, each once, with what downloaded jars contain."""
     cache, text = ensure_jars(), project.text(_JARS)
-    listed = [one for image in _IMAGE_LOCKS for one in components_of_image(project, image)]
+    listed = [one for image in IMAGE_LOCKS for one in components_of_image(project, image)]
     listed += released_packages(project)
     listed += [one for name in _JAR_FOLDERS for one in jar_components(text, name, {}, cache)]
     return list({one.purl: one for one in listed}.values())
@@ -336,7 +332,7 @@ def all_components(project: Project) -> list[Component]:
 
 def _packages(pins: tuple[Pin, ...], graph: tuple[Pin, ...]) -> list[Component]:
     """Return the packages of a lock; `graph` says what needs them."""
-    licences = package_licences({pin.name for pin in pins})
+    licences = package_licences({pin.name for pin in pins}, read_rules())
     listed = {pin.purl for pin in pins}
     return [
         Component(
@@ -345,7 +341,7 @@ def _packages(pins: tuple[Pin, ...], graph: tuple[Pin, ...]) -> list[Component]:
             version=pin.version,
             purl=pin.purl,
             sha256=pin.sha256,
-            licence=licences.get(pin.name),
+            licence=licences[pin.name],
             requires=tuple(sorted({one.purl for one in graph if pin.name in one.parents} & listed)),
             condition=pin.condition,
             parts=spark_jars(pin.version) if pin.name == "pyspark" else (),

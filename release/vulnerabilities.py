@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from release.project import ReleaseError, normalized
+from release.project import ReleaseError
 from release.sbom import Component
 
 _FILE: Final = Path(__file__).with_name("accepted_vulnerabilities.toml")
@@ -59,7 +60,7 @@ def find_vulnerabilities(components: Iterable[Component], database: Path, today:
     found = {
         Finding(name, version, str(advisory["id"]), *_advisory_fields(advisory, affected))
         for ecosystem, versions in wanted.items()
-        for advisory in _recent(_advisories(database, ecosystem), database, ecosystem, today)
+        for advisory in _advisories(database, ecosystem, today)
         if "withdrawn" not in advisory
         for affected in advisory.get("affected", ())
         for name in [_name_of(affected, ecosystem)]
@@ -90,27 +91,21 @@ def _ranges(affected: Mapping[str, Any]) -> Iterator[list[Mapping[str, str]]]:
             yield one.get("events", [])
 
 
-def _advisories(database: Path, ecosystem: str) -> Iterator[dict[str, Any]]:
+def _advisories(database: Path, ecosystem: str, today: date) -> Iterator[dict[str, Any]]:
+    """Yield all advisories, and refuse a database without a recent one: it would find nothing new."""
+    newest = ""
     try:
         with zipfile.ZipFile(database / ecosystem / "all.zip") as opened:
             for name in opened.namelist():
                 if name.endswith(".json"):
-                    yield json.loads(opened.read(name))
+                    advisory = json.loads(opened.read(name))
+                    newest = max(newest, str(advisory.get("modified", ""))[:10])
+                    yield advisory
     except (OSError, zipfile.BadZipFile, ValueError) as error:
         raise ReleaseError(
             f"the vulnerability database of {ecosystem} cannot be read from {database}: {error}; "
             f"it is the file {ecosystem}/all.zip of the OSV database, see docs/release.md"
         ) from error
-
-
-def _recent(
-    advisories: Iterator[dict[str, Any]], database: Path, ecosystem: str, today: date
-) -> Iterator[dict[str, Any]]:
-    """Pass advisories on, and refuse a database without a recent one: it would find nothing new."""
-    newest = ""
-    for advisory in advisories:
-        newest = max(newest, str(advisory.get("modified", ""))[:10])
-        yield advisory
     if newest < str(today - _MAX_AGE):
         raise ReleaseError(
             f"the vulnerability database of {ecosystem} in {database} is old, or not whole: its newest "
@@ -124,7 +119,7 @@ def _name_of(affected: Mapping[str, Any], ecosystem: str) -> str:
     if str(package.get("ecosystem", "")).partition(":")[0] != ecosystem:
         return ""
     name = str(package.get("name", ""))
-    return normalized(name) if ecosystem == "PyPI" else name
+    return canonicalize_name(name) if ecosystem == "PyPI" else name
 
 
 def _is_affected(version: str, affected: Mapping[str, Any], ecosystem: str) -> bool:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.utils import canonicalize_name
 
-from release.project import ROOT, Project, ReleaseError, normalized
+from release.project import ROOT, Project, ReleaseError
 from release.sbom import (
     Component,
     all_components,
@@ -159,7 +160,7 @@ def test_the_bill_of_an_image_has_each_of_its_packages_once(image: str, locks: t
     tree = bill(components_of_image(Project(), image))
     shown = [one["purl"] for one in tree["components"]]
     wanted = {
-        f"pkg:pypi/{normalized(name)}@{version}"
+        f"pkg:pypi/{canonicalize_name(name)}@{version}"
         for lock in locks
         for name, version in re.findall(
             r"^([\w.-]+)==([^\s;\\]+)", (ROOT / "docker" / f"{lock}.lock").read_text("utf-8"), re.MULTILINE

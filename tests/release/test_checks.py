@@ -54,8 +54,9 @@ def test_an_exception_that_nobody_needs_is_reported() -> None:
 
 def test_licences_come_from_the_packages_metadata_or_the_record() -> None:
     found = package_licences(["numpy", "pytest", "psycopg", "declared", "no-such-package"], RULES)
-    assert found.pop("numpy").startswith("BSD-3-Clause")
-    assert found == {"pytest": "MIT", "psycopg": "LGPL-3.0-only", "declared": "MIT"}
+    assert str(found.pop("numpy")).startswith("BSD-3-Clause")
+    known = {"pytest": "MIT", "psycopg": "LGPL-3.0-only", "declared": "MIT"}
+    assert found == known | {"no-such-package": None}
 
 
 def test_each_exception_has_a_reason() -> None:
