@@ -4,6 +4,8 @@ The files are read here with pyarrow and the standard library only, so an error 
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -18,6 +20,12 @@ Runner = Callable[[Sequence[str]], CompletedProcess[str]]
 _MAX_DIFFERENCES: Final = 10
 # (group, member) -> (partitions, lag in records); member None: the group as a whole.
 _Lag = dict[tuple[str, str | None], tuple[int, int | None]]
+
+
+def run_command(arguments: Sequence[str]) -> CompletedProcess[str]:
+    """Run the command in a process of its own, as users do."""
+    command = [sys.executable, "-m", "evenlag", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
 def check_shown_lag(lake: Path, cluster: str, run: Runner) -> Promise:

@@ -15,8 +15,7 @@ from typing import Final
 
 from evenlag.logging_setup import set_up_logging
 from sandbox.airflow.instance import Airflow
-from sandbox.command_in_process import run_in_process
-from sandbox.demo.answers import check_shown_lag
+from sandbox.demo.answers import check_shown_lag, run_command
 from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
 from sandbox.demo.result import DemoError, DemoLake, DemoResult, Promise, PublishedPlan, check_promises
@@ -123,7 +122,7 @@ def _tell(folder: Path, story: Story, consumers: Consumers, *, keep_going: bool)
             evidence = stage.workload.evidence()
         promises = check_promises(result, plan, owners, evidence, records_per_s=CONSUMER_RECORDS_PER_S)
         with story.step("Comparing the lag that the command shows with the lake's files") as tell:
-            promises = (*promises, check_shown_lag(folder / "lake", CLUSTER, run_in_process))
+            promises = (*promises, check_shown_lag(folder / "lake", CLUSTER, run_command))
             tell(promises[-1].seen)
         write_page(folder / PAGE, result, promises, samples, is_java=consumers.client == JAVA)
         story.lag_table(result)

@@ -35,7 +35,7 @@ def table(counts: dict[str, Counter[str]]) -> str:
 
 def main() -> int:
     """Compare all recorded lakes, and print the table and what differs."""
-    from sandbox.command_in_process import run_in_process
+    from tests.support.command_in_process import run_in_process
     from tests.truth.oracle.check_lake import check_lake
     from tests.truth.recorded_lakes import extract, names
 

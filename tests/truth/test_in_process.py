@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.command_in_process import run_in_process
+from tests.support.command_in_process import run_in_process
 
 
 def test_an_answer_and_a_mistake_have_their_exit_codes_and_streams() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandbox.command_in_process import run_in_process
+from tests.support.command_in_process import run_in_process
 from tests.support.journal_owners import owners
 from tests.truth.oracle.lake_rows import LakeRows
 from tests.truth.recorded_lakes import each_lake

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.lake.delta_log import open_table
-from sandbox.command_in_process import run_in_process
+from tests.support.command_in_process import run_in_process
 from tests.truth.counts import add_counts
 from tests.truth.oracle.check_lake import AUDIT_PARTS, PARTS, check_part
 from tests.truth.oracle.checks import Checks

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandbox.command_in_process import run_in_process
 from sandbox.demo.answers import check_shown_lag
+from tests.support.command_in_process import run_in_process
 from tests.truth.recorded_lakes import extract
 
 if TYPE_CHECKING:

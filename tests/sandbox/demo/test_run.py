@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from sandbox.airflow.rest import DagRun
-from sandbox.command_in_process import run_in_process
 from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
 from sandbox.demo.result import DemoResult, MemberLag, Promise, PublishedPlan, check_promises
 from sandbox.demo.run import HEAVY_BACKLOG, LIGHT_BACKLOG, run_demo, skewed_backlog
 from sandbox.demo.sampler import Samples
 from sandbox.workload.evidence import Evidence, Overlap
+from tests.support.command_in_process import run_in_process
 from tests.support.processes import processes_with, wait_until_gone
 from tests.support.waiting import wait_until
 
