@@ -99,7 +99,7 @@ def answer(
 
 def trigger(airflow: Airflow, live: LiveGroup, plan: str) -> DagRun:
     return airflow.rest.trigger(
-        "plan_approval", run_id=f"approval__{plan}", conf={"cluster": live.name, "plan_id": plan}
+        "plan_approval", dag_run_id=f"approval__{plan}", conf={"cluster": live.name, "plan_id": plan}
     )
 
 
@@ -187,7 +187,7 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
 ) -> None:
     live, rest = live_group, airflow.rest
     # As the form of Airflow's page sends it; the run reads Kafka at the time at which it becomes due.
-    cycle = rest.trigger("lag_rebalance__sandbox", logical_date=datetime.now(UTC))
+    cycle = rest.trigger("lag_rebalance__sandbox", logical_date=datetime.now(UTC).isoformat())
     path = f"dags/{cycle.dag_id}/dagRuns/{cycle.run_id}"
     run = rest.get(path)
     due = datetime.fromisoformat(run["run_after"])

@@ -222,14 +222,14 @@ def test_doctor_finds_a_pool_that_does_not_exist(team: Team) -> None:
 def test_a_trigger_with_a_logical_date_takes_a_new_snapshot_and_nothing_fires_without_a_plan(
     team: Team,
 ) -> None:
-    run = cycle(team, "a_", logical_date=datetime.now(UTC))
+    run = cycle(team, "a_", logical_date=datetime.now(UTC).isoformat())
     [first] = team.snapshots("a")
     assert team.num_plans("a") == 0
     due = team.airflow.rest.get(f"dags/{run.dag_id}/dagRuns/{run.run_id}")["run_after"]
     assert first["slot"] == floor_to_ms(datetime.fromisoformat(due))
     wait_until(lambda: len(team.runs("after_snapshots")) == 1, timeout_s=60, what="no asset event")
 
-    cycle(team, "a_", logical_date=datetime.now(UTC))
+    cycle(team, "a_", logical_date=datetime.now(UTC).isoformat())
     assert len({row["snapshot_id"] for row in team.snapshots("a")}) == 2
     wait_until(lambda: len(team.runs("after_snapshots")) == 2, timeout_s=60, what="no asset event")
     assert team.runs("after_plans") == team.runs("after_hints") == []
