@@ -63,10 +63,26 @@ class ConsumerSpec:
     listener_delay_s: float = 0.0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    def write(self, path: Path) -> None:
-        """Write the specification to a file that only its owner can read."""
+    def configs(self) -> dict[str, Any]:
+        """Return the settings of kafka-python's consumer."""
+        return {
+            **self.client,
+            "client_id": self.name,
+            "group_id": self.group_id,
+            "group_instance_id": self.instance_id,
+            "enable_auto_commit": False,
+            "auto_offset_reset": "earliest",
+            "allow_auto_create_topics": False,
+            "heartbeat_interval_ms": self.heartbeat_interval_ms,
+            "session_timeout_ms": self.session_timeout_ms,
+            "max_poll_records": max(1, round(self.records_per_s / BATCHES_PER_S)),
+            **self.extra,
+        }
+
+    def write(self, path: Path, **more: Any) -> None:
+        """Write the specification, and more fields, to a file that only its owner can read."""
         path.touch(mode=0o600)
-        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        path.write_text(json.dumps(asdict(self) | more, indent=1), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> ConsumerSpec:
@@ -109,25 +125,8 @@ class Worker:
             on_hint_event=lambda event: self.journal.write(
                 "hint", reason=event.reason, plan_id=event.plan_id, detail=event.detail
             ),
-            **self.configs(),
+            **spec.configs(),
         )
-
-    def configs(self) -> dict[str, Any]:
-        """Return the settings of kafka-python's consumer."""
-        spec = self.spec
-        return {
-            **spec.client,
-            "client_id": spec.name,
-            "group_id": spec.group_id,
-            "group_instance_id": spec.instance_id,
-            "enable_auto_commit": False,
-            "auto_offset_reset": "earliest",
-            "allow_auto_create_topics": False,
-            "heartbeat_interval_ms": spec.heartbeat_interval_ms,
-            "session_timeout_ms": spec.session_timeout_ms,
-            "max_poll_records": max(1, round(spec.records_per_s / BATCHES_PER_S)),
-            **spec.extra,
-        }
 
     def poll(self) -> None:
         """Process what one request returns at the specified rate, and commit it."""

@@ -4,15 +4,13 @@ It has the configuration, the events and the behavior of `sandbox.workload.consu
 ``sandbox/workload/java``.
 """
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 from sandbox.jars import broker_classpath
 from sandbox.java_tools import compile_java, java_command
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS, build_client
-from sandbox.workload.consumer import BATCHES_PER_S, ConsumerSpec
+from sandbox.workload.consumer import ConsumerSpec
 
 MOST_HEAP_MB = 64
 """Heap of a consumer: one that needs more ends at once."""
@@ -48,40 +46,16 @@ def write_spec(spec: ConsumerSpec, path: Path) -> None:
     if spec.assignor != "evenlag":
         raise ValueError(f"consumers in Java have evenlag's assignor here, not {spec.assignor}")
     servers = spec.client["bootstrap_servers"]
-    configs: dict[str, Any] = {
+    # Kafka's names, in which kafka-python has underscores.
+    configs = {name.replace("_", "."): value for name, value in spec.configs().items() if value is not None}
+    configs |= {
         "bootstrap.servers": servers if isinstance(servers, str) else ",".join(servers),
-        "client.id": spec.name,
-        "group.id": spec.group_id,
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-        "allow.auto.create.topics": False,
-        "heartbeat.interval.ms": spec.heartbeat_interval_ms,
-        "session.timeout.ms": spec.session_timeout_ms,
-        "max.poll.records": max(1, round(spec.records_per_s / BATCHES_PER_S)),
         "partition.assignment.strategy": CLIENT_ASSIGNOR_CLASS,
         "evenlag.hint.topic": spec.hint_topic,
-        **{name.replace("_", "."): value for name, value in spec.extra.items()},
     }
-    if spec.instance_id is not None:
-        configs["group.instance.id"] = spec.instance_id
     if spec.hint_key_hex is not None:
         key_file = path.with_suffix(".key")
         key_file.touch(mode=0o600)
         key_file.write_text(spec.hint_key_hex + "\n", encoding="ascii")
         configs["evenlag.hint.key.file"] = str(key_file)
-    content = {
-        "name": spec.name,
-        "group_id": spec.group_id,
-        "topics": spec.topics,
-        "log_file": spec.log_file,
-        "records_per_s": spec.records_per_s,
-        "listener_delay_s": spec.listener_delay_s,
-        "asks": spec.asks,
-        "configs": {name: _text(value) for name, value in configs.items()},
-    }
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    spec.write(path, configs=configs)

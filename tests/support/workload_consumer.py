@@ -30,7 +30,7 @@ class LeaderLoggingWorker(Worker):
         if spec.assignor == "evenlag":
             return self._connect_hinted()
         strategy = [_KAFKA_ASSIGNORS[spec.assignor]]
-        consumer = finish_joins(KafkaConsumer(partition_assignment_strategy=strategy, **self.configs()))
+        consumer = finish_joins(KafkaConsumer(partition_assignment_strategy=strategy, **spec.configs()))
         self.offsets.attach(consumer)
         consumer.subscribe(topics=spec.topics, listener=self.offsets)
         return consumer

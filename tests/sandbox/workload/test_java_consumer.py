@@ -28,7 +28,7 @@ SPEC = ConsumerSpec(
 )
 
 
-def test_settings_have_the_names_and_texts_of_kafkas_java_client(tmp_path: Path) -> None:
+def test_settings_have_the_names_of_kafkas_java_client(tmp_path: Path) -> None:
     path = tmp_path / "consumer-0.json"
     write_spec(SPEC, path)
     key_file = tmp_path / "consumer-0.key"
@@ -37,13 +37,13 @@ def test_settings_have_the_names_and_texts_of_kafkas_java_client(tmp_path: Path)
         "client.id": "consumer-0",
         "group.id": "billing",
         "group.instance.id": "consumer-0",
-        "enable.auto.commit": "false",
+        "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        "allow.auto.create.topics": "true",
-        "heartbeat.interval.ms": "500",
-        "session.timeout.ms": "20000",
-        "max.poll.records": "6",
-        "metadata.max.age.ms": "2000",
+        "allow.auto.create.topics": True,
+        "heartbeat.interval.ms": 500,
+        "session.timeout.ms": 20_000,
+        "max.poll.records": 6,
+        "metadata.max.age.ms": 2_000,
         "partition.assignment.strategy": "evenlag.client.EvenlagAssignor",
         "evenlag.hint.topic": "evenlag-hints",
         "evenlag.hint.key.file": str(key_file),
