@@ -49,7 +49,10 @@ def main(command: list[str]) -> int:
 
 
 def _end_descendants(group: int) -> None:
-    """Wait until terminated descendants exit, then kill those that are left."""
+    """Wait until terminated descendants exit, then kill those that are left.
+
+    The children of a child that ends become children of this process.
+    """
     deadline = time.monotonic() + _PATIENCE_S
     while _reap() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -63,28 +66,17 @@ def _end_descendants(group: int) -> None:
 
 
 def _reap() -> list[int]:
-    """Reap the children that exited, and return the living descendants."""
+    """Reap the children that exited, and return the living ones."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-    return _descendants(os.getpid())
-
-
-def _descendants(root: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # "pid (name) state ppid ...": the name may contain spaces and parentheses.
-            parent = int(entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
-        except (OSError, IndexError, ValueError):
-            continue
-        children.setdefault(parent, []).append(int(entry.parent.name))
     found: list[int] = []
-    unseen = [root]
-    while unseen:
-        below = children.get(unseen.pop(), [])
-        found += below
-        unseen += below
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            # "pid (name) state ppid ...": the name may contain spaces and parentheses.
+            parent = entry.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid():
+                found.append(int(entry.parent.name))
     return found
 
 
