@@ -9,7 +9,6 @@ import os
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,6 @@ from spark_jobs.runtime.session_conf import EMBEDDED_CONF, JVM_OPTIONS_KEY
 _START_TIMEOUT_S: Final = 180.0
 # The subreaper kills what does not end earlier.
 _END_TIMEOUT_S: Final = 60.0
-_POLL_S: Final = 0.2
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]
 _HOST: Final = "127.0.0.1"
 _MEMORY: Final = "1g"
@@ -76,20 +74,17 @@ class ConnectServer:
 
     def wait_until_ready(self) -> None:
         """Wait until the server accepts sessions."""
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while self._ready is not None and time.monotonic() < deadline:
-            if select.select([self._ready], [], [], _POLL_S)[0]:
-                url = os.read(self._ready, 1024).decode().strip()
-                os.close(self._ready)
-                self._ready = None
-                if url == self.url:
-                    return
-                # Its end of the pipe is closed: it has ended, or ends.
-                raise ConnectServerError(f"the server is not ready:\n{self._tail_of_ended()}")
-            self._check_running()
-        self._check_running()
-        if self._ready is not None:
+        if self._ready is None:
+            return
+        is_readable = bool(select.select([self._ready], [], [], _START_TIMEOUT_S)[0])
+        url = os.read(self._ready, 1024).decode().strip() if is_readable else ""
+        os.close(self._ready)
+        self._ready = None
+        if not is_readable:
             raise ConnectServerError(f"not ready after {_START_TIMEOUT_S:.0f} s:\n{self._tail()}")
+        if url != self.url:
+            # Its end of the pipe is closed: it has ended, or ends.
+            raise ConnectServerError(f"the server is not ready:\n{self._tail_of_ended()}")
 
     def stop(self) -> None:
         """Stop the server, its JVM and its Python workers."""
@@ -116,11 +111,6 @@ class ConnectServer:
                 )
         finally:
             os.close(writing)
-
-    def _check_running(self) -> None:
-        if self._process is None or (status := self._process.poll()) is None:
-            return
-        raise ConnectServerError(f"the server ended with status {status}:\n{self._tail()}")
 
     def _tail_of_ended(self) -> str:
         if self._process is not None:
