@@ -50,16 +50,15 @@ class Airflow:
         *,
         policy: Path,
         environment: Mapping[str, str] | None = None,
-        on_step: Callable[[str], None] | None = None,
+        on_step: Callable[[str], object] = lambda _step: None,
     ) -> Self:
         """Create the database, start the components and wait until all of them are healthy."""
         airflow = cls(Path(directory), policy=policy, environment=environment)
-        tell = on_step or (lambda _step: None)
         try:
             airflow._write_files()
-            tell("making Airflow's database")
+            on_step("making Airflow's database")
             airflow._migrate()
-            tell("starting Airflow's page, scheduler and DAG processor")
+            on_step("starting Airflow's page, scheduler and DAG processor")
             airflow._launch()
         except BaseException:
             airflow.stop()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS, SNAPSHOTS
+from evenlag.lake.tables import LAG, MEMBERS, OUTCOMES, PLAN_ASSIGNMENTS, PLANS
 from sandbox.processes import SandboxError
 from sandbox.workload.evidence import Evidence
 
@@ -130,10 +130,6 @@ class DemoLake:
             members=members,
             elapsed_s=(newest["slot"] - plan.head["slot"]).total_seconds() if newest else 0.0,
         )
-
-    def num_snapshots(self) -> int:
-        """Return the number of finished snapshots of the cluster."""
-        return int(self._reader.read(SNAPSHOTS, filters=[("cluster", "=", self._cluster)]).num_rows)
 
     def _mine(self) -> list[tuple[str, str, Any]]:
         return [("cluster", "=", self._cluster), ("group_id", "=", self._group_id)]

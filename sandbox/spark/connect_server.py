@@ -9,7 +9,6 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
@@ -51,10 +50,10 @@ class ConnectServer:
         self._ready: int | None = None
 
     @classmethod
-    def start(cls, directory: str | Path, *, environment: Mapping[str, str] | None = None) -> Self:
+    def start(cls, directory: Path) -> Self:
         """Start the server without waiting for it: its JVM takes as long as Airflow's start."""
-        server = cls(Path(directory))
-        server.launch(environment)
+        server = cls(directory)
+        server.launch()
         return server
 
     def __enter__(self) -> Self:
@@ -95,9 +94,8 @@ class ConnectServer:
             stop_process(self._process, timeout_s=_END_TIMEOUT_S)
             self._process = None
 
-    def launch(self, environment: Mapping[str, str] | None = None) -> None:
+    def launch(self) -> None:
         """Start the server's process, as :meth:`start` does."""
-        settings = environment or jvm_environment(self.directory)
         self._ready, writing = os.pipe()
         program = [sys.executable, "-m", "spark_jobs.connect_server", "--host", _HOST]
         options = ["--port", str(self.port), "--memory", _MEMORY, "--ready-fd", str(writing)]
@@ -106,7 +104,7 @@ class ConnectServer:
                 self._process = start_process(
                     [*KEEPER, *program, *options],
                     log=log,
-                    env={**os.environ, "PYTHONPATH": str(_REPOSITORY), **settings},
+                    env={**os.environ, "PYTHONPATH": str(_REPOSITORY), **jvm_environment(self.directory)},
                     pass_fds=(writing,),
                 )
         finally:

@@ -39,7 +39,7 @@ def test_it_is_usable_when_it_is_ready_and_leaves_no_process(tmp_path: Path) -> 
 def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     server = ConnectServer(tmp_path / "spark")
     with socket.create_server(("127.0.0.1", server.port)):
-        server.launch(dict(os.environ))
+        server.launch()
         with pytest.raises(ConnectServerError, match="cannot listen on") as found, server:
             server.wait_until_ready()
     (line,) = (line for line in str(found.value).splitlines() if "ERROR" in line)
