@@ -1,6 +1,6 @@
 """The last step of the demo: compares the lag that ``evenlag lag`` shows with the lake's files.
 
-The files are read here with pyarrow and the standard library only, so an error of evenlag's reader shows.
+They are read here by deltalake alone, so an error of evenlag's reader shows.
 """
 
 import json
@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, Final
-from urllib.parse import unquote
 
 from sandbox.demo.result import Promise
 
@@ -76,17 +75,7 @@ def _total(lags: Sequence[int | None]) -> int | None:
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
-    """All rows of a Delta table that is too young to have lost a commit to a checkpoint."""
-    import pyarrow.parquet as pq
+    from deltalake import DeltaTable
 
-    live: set[str] = set()
-    for commit in sorted((folder / "_delta_log").glob("*.json")):
-        for line in commit.read_text(encoding="utf-8").splitlines():
-            action = json.loads(line)
-            if "add" in action:
-                live.add(action["add"]["path"])
-            elif "remove" in action:
-                live.discard(action["remove"]["path"])
-    files = [folder / unquote(path) for path in sorted(live)]
-    # Without dataset discovery: no value comes from a folder's name.
-    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    rows: list[dict[str, Any]] = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
+    return rows
