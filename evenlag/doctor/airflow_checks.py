@@ -1,7 +1,6 @@
 """Checks of Airflow, from the environment of an Airflow machine or through the REST API."""
 
 import configparser
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -35,20 +34,19 @@ _ANSWERS_WITHOUT_TRIGGERER: Final = (3, 3)
 
 
 def airflow_checks(
-    policy: Policy | None, url: str | None, environ: Mapping[str, str] | None = None, *, dag_prefix: str = ""
+    policy: Policy | None, url: str | None, environ: Mapping[str, str], *, dag_prefix: str = ""
 ) -> list[Check]:
     """Return the checks of Airflow; the REST checks are skipped without the root URL of its API server."""
-    given = os.environ if environ is None else environ
-    token = given.get(TOKEN_VARIABLE)
+    token = environ.get(TOKEN_VARIABLE)
     rest = None if url is None else AirflowRest(url, token, timeout_s=_REST_TIMEOUT_S)
 
     def by_rest(name: str, look: Callable[[AirflowRest], list[Finding]]) -> Check:
         return Check("airflow", name, lambda: _by_rest(rest, look))
 
     return [
-        Check("airflow", "connection", lambda: check_connection(given)),
-        Check("airflow", "dag_files", lambda: check_dag_files(given)),
-        Check("airflow", "heartbeat", lambda: _check_heartbeat(policy, given)),
+        Check("airflow", "connection", lambda: check_connection(environ)),
+        Check("airflow", "dag_files", lambda: check_dag_files(environ)),
+        Check("airflow", "heartbeat", lambda: _check_heartbeat(policy, environ)),
         by_rest("health", lambda found: check_health(found, policy)),
         by_rest("imports", lambda found: imports_findings(found.get("importErrors", limit=100))),
         by_rest("dags", lambda found: _check_dags(found, policy, dag_prefix)),
@@ -228,24 +226,22 @@ def pools_findings(wanted: Mapping[str, Sequence[str]], slots: Mapping[str, int 
 def _check_dags(rest: AirflowRest, policy: Policy | None, dag_prefix: str) -> list[Finding]:
     if policy is None:
         return skipped("without a policy it is not known which DAGs there should be")
-    found = {dag_id: _find(rest, f"dags/{quote(dag_id)}") for dag_id in _dag_ids(policy, dag_prefix)}
-    return dags_findings(
-        {name: None if dag is None else bool(dag.get("is_paused")) for name, dag in found.items()}
-    )
+    dag_ids = _dag_ids(policy, dag_prefix)
+    return dags_findings({dag_id: _find(rest, f"dags/{quote(dag_id)}") for dag_id in dag_ids})
 
 
-def dags_findings(states: Mapping[str, bool | None]) -> list[Finding]:
+def dags_findings(dags: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
     """Check that each DAG exists (None: it does not) and is not paused."""
     found: list[Finding] = []
-    for dag_id, paused in states.items():
-        if paused is None:
+    for dag_id, dag in dags.items():
+        if dag is None:
             remedy = (
                 "see airflow.imports; EVENLAG_CONFIG of the DAG processor; --dag-prefix, if make_dags has one"
             )
             found += failed(f"{dag_id} does not exist", remedy)
-        elif paused:
+        elif dag.get("is_paused"):
             found += warning(f"{dag_id} is paused", f"airflow dags unpause {dag_id}")
-    return found or ok(f"{len(states)} DAGs exist and are not paused")
+    return found or ok(f"{len(dags)} DAGs exist and are not paused")
 
 
 def _by_rest(rest: AirflowRest | None, look: Callable[[AirflowRest], list[Finding]]) -> list[Finding]:

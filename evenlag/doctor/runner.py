@@ -62,8 +62,8 @@ def gather_lanes(request: Request) -> list[Lane]:
     policy = loaded.policy if loaded else None
     for checks in (
         lake_checks(reader, policy, probe_writes=request.probe_writes),
-        spark_checks(),
-        airflow_checks(policy, request.airflow_url, dag_prefix=request.dag_prefix),
+        spark_checks(os.environ),
+        airflow_checks(policy, request.airflow_url, os.environ, dag_prefix=request.dag_prefix),
     ):
         lanes.append(Lane(None, tuple(checks)))
     return lanes

@@ -38,17 +38,16 @@ _MODULE: Final = "spark_jobs.connect_server"
 _URI_SCHEME: Final = CONNECT_TYPE.replace("_", "-")
 
 
-def spark_checks(environ: Mapping[str, str] | None = None) -> list[Check]:
+def spark_checks(environ: Mapping[str, str]) -> list[Check]:
     """Return the checks of this machine."""
-    given = os.environ if environ is None else environ
     return [
-        Check("spark", "connect", lambda: check_connect(given)),
-        Check("spark", "java", lambda: _unless_remote(given, _check_java(given))),
-        Check("spark", "submit", lambda: _unless_remote(given, check_submit(given))),
+        Check("spark", "connect", lambda: check_connect(environ)),
+        Check("spark", "java", lambda: _unless_remote(environ, _check_java(environ))),
+        Check("spark", "submit", lambda: _unless_remote(environ, check_submit(environ))),
         Check("spark", "packages", lambda: check_packages(_versions())),
-        Check("spark", "jars", lambda: _unless_remote(given, _check_jars())),
-        Check("spark", "python", lambda: _check_python(given)),
-        Check("spark", "master", lambda: check_master(given)),
+        Check("spark", "jars", lambda: _unless_remote(environ, _check_jars())),
+        Check("spark", "python", lambda: _check_python(environ)),
+        Check("spark", "master", lambda: check_master(environ)),
     ]
 
 

@@ -107,8 +107,8 @@ def test_airflow_s_answers_are_judged() -> None:
     assert worst(imports_findings({"import_errors": []})) == "ok"
     broken = {"filename": "lag.py", "stack_trace": "Traceback\n  …\nDagPolicyError: no file\n"}
     assert imports_findings({"import_errors": [broken]})[0].message == "lag.py: DagPolicyError: no file"
-    assert worst(dags_findings({"a": False})) == "ok"
-    assert worst(dags_findings({"a": True})) == "warning"
+    assert worst(dags_findings({"a": {"is_paused": False}})) == "ok"
+    assert worst(dags_findings({"a": {"is_paused": True}})) == "warning"
     assert worst(dags_findings({"a": None})) == "failed"
     assert worst(heartbeat_findings(300, ["*/5 * * * *"], NOW)) == "ok"
     assert worst(heartbeat_findings(300, ["*/5 * * * *", "* * * * *"], NOW)) == "warning"
