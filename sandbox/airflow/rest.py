@@ -91,17 +91,13 @@ class DagRunClient(AirflowRest):
         return run
 
     def wait(
-        self, run: DagRun, *, timeout_s: float, on_change: Callable[[DagRun], None] | None = None
+        self, run: DagRun, *, timeout_s: float, on_look: Callable[[DagRun], object] = lambda _run: None
     ) -> DagRun:
         """Follow a run until it ends."""
         started = time.monotonic()
-        seen: object = None
         while (elapsed := time.monotonic() - started) < timeout_s:
             self.refresh(run).duration_s = elapsed
-            now = (run.state, tuple(run.task_states.items()))
-            if now != seen and on_change is not None:
-                on_change(run)
-            seen = now
+            on_look(run)
             if run.state in _FINISHED:
                 break
             time.sleep(_PAUSE_S)

@@ -222,7 +222,7 @@ def _run_dag(stage: Stage, story: Story, which: str) -> None:
     with story.dag_run(f"{DAG_ID}, {which}, by Airflow") as show:
         run = rest.trigger(DAG_ID)
         stage.sampler.mark(which)
-        rest.wait(run, timeout_s=RUN_TIMEOUT_S, on_change=show)
+        rest.wait(run, timeout_s=RUN_TIMEOUT_S, on_look=show)
 
 
 def _stay(stage: Stage, story: Story) -> None:
