@@ -67,11 +67,6 @@ class ClusterInventory:
     problems: tuple[Problem, ...]
     broken: Mapping[int, str]
 
-    @property
-    def share_groups(self) -> frozenset[str]:
-        """Ids of the share groups."""
-        return frozenset(name for name, row in self.listed.items() if row.group_type == GroupType.SHARE)
-
 
 @dataclass(slots=True)
 class ClusterSnapshot:
@@ -179,9 +174,8 @@ class ClusterReader:
         starts = read_log_starts(self._calls, partitions)
         times = {"started_at": found.started_at, "log_start_read_at": datetime.now(UTC)}
         report(PROGRESS_STEP, 3, NUM_STEPS)
-        read = read_commits(
-            self._calls, found.coordinators, partitions.names, share_groups=found.share_groups
-        )
+        share = {name for name, row in found.listed.items() if row.group_type == GroupType.SHARE}
+        read = read_commits(self._calls, found.coordinators, partitions.names, share_groups=share)
         times["commits_read_at"] = datetime.now(UTC)
         commits = commit_rows(read, partitions.ids, round(1_000_000 * times["commits_read_at"].timestamp()))
         report(PROGRESS_STEP, 4, NUM_STEPS)
@@ -285,14 +279,13 @@ def find_unlisted(
     for group_id, row in described.items():
         if group_id in listed:
             continue
+        error = _failure(row["error"]) or _failure(commits.failed.get(group_id))
+        if error is None and group_id in have_commits:
+            error = _COMMITS_ONLY
         if _exists(row):
             found[group_id] = GroupListing(row["group_state"], row["group_type"], row["protocol_type"])
-        elif (error := _failure(row["error"]) or _failure(commits.failed.get(group_id))) is not None:
+        elif error is not None:
             found[group_id] = GroupListing(None, row["group_type"], CONSUMER_PROTOCOL_TYPE, error=error)
-        elif group_id in have_commits:
-            found[group_id] = GroupListing(
-                None, row["group_type"], CONSUMER_PROTOCOL_TYPE, error=_COMMITS_ONLY
-            )
     return found, silent
 
 
