@@ -6,7 +6,7 @@ policy refers to a secret by the name of its variable, as it does to any other.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 from airflow.sdk import BaseHook
@@ -47,11 +47,9 @@ _CHECKS_HOSTNAME: Final = {"https": True, "none": False}
 SERVERS_READ: Final[dict[str | None, dict[str, str]]] = {}
 
 
-@contextmanager
-def kafka_connection(kafka_conn_ids: Mapping[str, str], cluster: str | None) -> Iterator[None]:
+def kafka_connection(kafka_conn_ids: Mapping[str, str], cluster: str) -> AbstractContextManager[None]:
     """Apply the connection of a cluster, if it has one, until the end of the ``with`` block."""
-    with replaced_environment(connection_variables(kafka_conn_ids, cluster)):
-        yield
+    return replaced_environment(connection_variables(kafka_conn_ids, cluster))
 
 
 def connection_variables(kafka_conn_ids: Mapping[str, str], cluster: str | None) -> dict[str, str]:

@@ -67,11 +67,10 @@ def make_assignments(by_member: Mapping[str, Sequence[tuple[str, int]]]) -> dict
     Returns by member id; a member without partitions has an empty assignment.
     by_member: (topic, partition) pairs by member id.
     """
-    return {member: _make_assignment(pairs) for member, pairs in by_member.items()}
-
-
-def _make_assignment(pairs: Sequence[tuple[str, int]]) -> Any:
-    return ConsumerProtocolAssignment(_ASSIGNMENT_VERSION, _by_topic(pairs), b"")
+    return {
+        member: ConsumerProtocolAssignment(_ASSIGNMENT_VERSION, _by_topic(pairs), b"")
+        for member, pairs in by_member.items()
+    }
 
 
 def _by_topic(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, list[int]]]:

@@ -124,12 +124,8 @@ class KafkaView:
         given = policy.clusters[name]
         limit = {"request_timeout_ms": min(round(1000 * request_timeout_s(given)), timeout_ms)}
         self.settings: ClusterSettings = given.model_copy(update={**limit, "kafka": {**given.kafka, **limit}})
+        self.servers = given.bootstrap_servers
         self._client: Any = None
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """The bootstrap servers."""
-        return self.settings.bootstrap_servers
 
     def connect(self) -> None:
         """Open the connection."""
