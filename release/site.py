@@ -26,15 +26,32 @@ PROJECT_PAGES: Final = {
     "SECURITY.md": "project/security-policy.md",
 }
 """Pages of the repository outside ``docs``, and where the site has them."""
-_LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
-_CODE: Final = re.compile(r"(`+)(?:(?!\1).)+\1")
+_CODE_OR_LINK: Final = re.compile(
+    r"""
+    ^[ \t]*(?P<fence>`{3,}|~{3,}).*?^[ \t]*(?P=fence)  # a block of code
+    | (?P<tick>`+)(?:(?!(?P=tick)).)+(?P=tick)  # a span of code
+    | (?P<image>!?)\[(?P<label>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)\)
+    """,
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
+)
 
 
 def rewrite_links(text: str, source: str) -> str:
     """Let links lead to the same pages on the site; one to a file that it does not have is its text alone."""
-    parts = re.split(r"(?m)(^\s*(?:`{3,}|~{3,})[^\n]*\n.*?^\s*(?:`{3,}|~{3,})\s*?$)", text, flags=re.DOTALL)
-    # Every second part is a block of code.
-    return "".join(part if number % 2 else _rewrite(part, source) for number, part in enumerate(parts))
+    page = site_path(source) or source
+
+    def moved(match: re.Match[str]) -> str:
+        image, label, target = match["image"], match["label"], match["target"]
+        if target is None or re.match(r"[a-z]+:|#", target):
+            return match[0]
+        file, mark, anchor = target.partition("#")
+        there = site_path(posixpath.normpath(posixpath.join(posixpath.dirname(source), file)))
+        if there is None:
+            return label
+        path = posixpath.relpath(there, posixpath.dirname(page) or ".")
+        return f"{image}[{label}]({path}{mark}{anchor})"
+
+    return _CODE_OR_LINK.sub(moved, text)
 
 
 def site_path(file: str) -> str | None:
@@ -51,31 +68,6 @@ def site_path(file: str) -> str | None:
 def github_anchor(heading: str, separator: str = "-") -> str:
     """Return the anchor that GitHub makes of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
-
-
-def _rewrite(text: str, source: str) -> str:
-    page = site_path(source) or source
-    spans: list[str] = []
-
-    def kept(match: re.Match[str]) -> str:
-        spans.append(match[0])
-        return f"\0{len(spans) - 1}\0"
-
-    def moved(match: re.Match[str]) -> str:
-        mark_of_image, label, target = match[1], match[2], match[3]
-        if re.match(r"[a-z]+:", target) or target.startswith("#"):
-            return match[0]
-        file, mark, anchor = target.partition("#")
-        there = site_path(posixpath.normpath(posixpath.join(posixpath.dirname(source), file)))
-        if there is None:
-            return label
-        path = posixpath.relpath(there, posixpath.dirname(page) or ".")
-        return f"{mark_of_image}[{label}]({path}{mark}{anchor})"
-
-    # Code spans are no links, but a link's text may have some, also over a line's end.
-    hidden = re.sub(_CODE.pattern, kept, text, flags=re.DOTALL)
-    rewritten = _LINK.sub(moved, hidden)
-    return re.sub(r"\0(\d+)\0", lambda match: spans[int(match[1])], rewritten)
 
 
 class GitHubLists(Extension):  # type: ignore[misc]  # Python-Markdown ships no types
