@@ -5,7 +5,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,15 +20,7 @@ from sandbox.demo.console import Story
 from sandbox.demo.page import write_page
 from sandbox.demo.result import DemoError, DemoLake, DemoResult, Promise, PublishedPlan, check_promises
 from sandbox.demo.sampler import LagSampler
-from sandbox.demo.services import (
-    CLIENTS,
-    CONSUMER,
-    JAVA,
-    PROTOCOLS,
-    start_airflow,
-    start_demo_broker,
-    write_policy,
-)
+from sandbox.demo.services import CONSUMER, JAVA, start_airflow, start_demo_broker, write_policy
 from sandbox.kafka.broker import quiet
 from sandbox.processes import SandboxError
 from sandbox.workload.workload import Workload, WorkloadError
@@ -72,11 +64,7 @@ class Stage:
 
 
 def run_demo(
-    folder: Path,
-    *,
-    protocol: str = PROTOCOLS[0],
-    client: str = CLIENTS[0],
-    keep_going: bool = False,
+    folder: Path, *, protocol: str = "classic", client: str = "python", keep_going: bool = False
 ) -> int:
     """Run the demo and return the exit code: 0 only if every promise was kept.
 
@@ -163,7 +151,7 @@ def _set_up(stack: ExitStack, folder: Path, story: Story, consumers: Consumers) 
 
 
 def make_workload(
-    bootstrap_servers: str, folder: Path, protocol: str = PROTOCOLS[0], client: str = CLIENTS[0]
+    bootstrap_servers: str, folder: Path, protocol: str = "classic", client: str = "python"
 ) -> Workload:
     """Return the demo's topic and consumers, not started yet."""
     return Workload(
@@ -266,20 +254,13 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo from the command line, as ``evenlag demo`` does; returns the exit code."""
+def main() -> int:
+    """Run the demo with the options that ``evenlag demo`` has checked; returns the exit code."""
     parser = argparse.ArgumentParser(prog="sandbox.demo", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path(".demo"), help="where everything goes")
-    parser.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0], help="of the consumers")
-    parser.add_argument(
-        "--client", choices=CLIENTS, default=CLIENTS[0], help="of a classic group's consumers"
-    )
-    parser.add_argument("--keep", action="store_true", help="stay up at the end until Ctrl-C")
-    arguments = parser.parse_args(argv)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--protocol", required=True)
+    parser.add_argument("--client", required=True)
+    parser.add_argument("--keep", action="store_true", dest="keep_going")
+    arguments = vars(parser.parse_args())
     set_up_logging(is_command=True)
-    return run_demo(
-        arguments.folder,
-        protocol=arguments.protocol,
-        client=arguments.client,
-        keep_going=arguments.keep,
-    )
+    return run_demo(**arguments)

@@ -39,9 +39,7 @@ def write_policy(folder: Path, broker: Broker, cluster: str, group_id: str) -> P
 
 
 CONSUMER: Final = "consumer"
-PROTOCOLS: Final = ("classic", CONSUMER)
 JAVA: Final = "java"
-CLIENTS: Final = ("python", JAVA)
 # Kafka's defaults suit groups of thousands: members receive a target within five seconds.
 _PROPERTIES: Final = {
     "group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}",
