@@ -221,7 +221,8 @@ class KafkaView:
 
 def kafka_checks(view: KafkaView, loaded: LoadedPolicy, *, probe_writes: bool) -> list[Check]:
     """Return the checks of one cluster; `brokers.login` connects, and later checks use its connection."""
-    policy, name, is_installed = view.policy, view.name, find_spec("confluent_kafka") is not None
+    policy, name, hint_topic = view.policy, view.name, view.settings.hint_topic
+    is_installed = find_spec("confluent_kafka") is not None
     newest = partial(view.reader.latest_snapshot, name)
     publish = [Check("topics", "publish", lambda: _try_to_publish(view))] if probe_writes else []
     return [
@@ -241,7 +242,7 @@ def kafka_checks(view: KafkaView, loaded: LoadedPolicy, *, probe_writes: bool) -
         Check("topics", "stop", lambda: _check_state(view, stop_findings)),
         Check("topics", "records", lambda: _check_state(view, records_findings)),
         Check("topics", "plugin_memory", lambda: _check_state(view, plugin_memory_findings)),
-        Check("topics", "auto_create", lambda: _check_auto_create(view)),
+        Check("topics", "auto_create", lambda: check_auto_create(view.broker_settings, hint_topic)),
         *publish,
         Check("groups", "modes", lambda: ok(describe_modes(policy, name, view.groups))),
         Check("groups", "rules", lambda: check_unmatched(loaded, name, view.groups)),
@@ -698,18 +699,17 @@ def plugin_memory_findings(state: TopicState) -> list[Finding]:
     return found
 
 
-def _check_auto_create(view: KafkaView) -> list[Finding]:
-    values = [settings.get(_AUTO_CREATE) for settings in view.broker_settings.values()]
+def check_auto_create(settings: Mapping[int, Mapping[str, str | None]], hint_topic: str) -> list[Finding]:
+    """Check that clients do not create topics automatically: the hint topic would not be compacted.
+
+    settings: As in ``KafkaView.broker_settings``.
+    """
+    values = [of_broker.get(_AUTO_CREATE) for of_broker in settings.values()]
     # One broker that creates topics is enough.
     value = next((value for value in values if value == "true"), values[0] if values else None)
-    return auto_create_findings(value, hint_topic=view.settings.hint_topic)
-
-
-def auto_create_findings(value: Any, *, hint_topic: str) -> list[Finding]:
-    """Check that clients do not create topics automatically: the hint topic would not be compacted."""
     if value is None:
         return skipped(_SETTINGS_HIDDEN)
-    if str(value).lower() != "true":
+    if value != "true":
         return ok(f"{_AUTO_CREATE}={value}")
     return warning(
         f"{_AUTO_CREATE}=true: whoever names the topic {hint_topic} first makes it, uncompacted",

@@ -13,9 +13,9 @@ import pytest
 
 from evenlag.doctor import runner
 from evenlag.doctor.kafka_checks import (
-    auto_create_findings,
     check_answer,
     check_assignors,
+    check_auto_create,
     check_broker_assignors,
     check_clock,
     check_cluster_id,
@@ -206,9 +206,10 @@ def test_the_hint_topic_s_faults_are_told(
 def test_a_well_made_hint_topic_has_no_fault() -> None:
     settings = {"cleanup.policy": "compact", "min.insync.replicas": "2", "max.message.bytes": "1048588"}
     assert not hint_topic_findings(settings, replication_factor=3, num_brokers=3, largest_plan_bytes=40_000)
-    assert worst(auto_create_findings("false", hint_topic="h")) == "ok"
-    assert worst(auto_create_findings("true", hint_topic="h")) == "warning"
-    assert worst(auto_create_findings(None, hint_topic="h")) == "skipped"
+    setting = "auto.create.topics.enable"
+    assert worst(check_auto_create({1: {setting: "false"}, 2: {}}, "h")) == "ok"
+    assert worst(check_auto_create({1: {setting: "false"}, 2: {setting: "true"}}, "h")) == "warning"
+    assert worst(check_auto_create({1: {}}, "h")) == worst(check_auto_create({}, "h")) == "skipped"
 
 
 def test_the_command_that_repairs_the_hint_topic_is_told() -> None:
