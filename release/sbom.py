@@ -203,22 +203,14 @@ def image_components(dockerfile: str) -> list[Component]:
     note = (
         None if digest else "pinned by its tag: the release step `docker/README.md` describes adds the digest"
     )
-    found = [
-        Component("container", name, tag, f"pkg:docker/{name}@{tag}", (digest,) if digest else (), note=note)
-    ]
+    container = f"pkg:docker/{name}@{tag}"
+    found = [Component("container", name, tag, container, (digest,) if digest else (), note=note)]
     last = dockerfile.rpartition("\nFROM ")[2]
+    note = "in the version of the day on which the image is built, signed by Debian"
     for line in re.findall(r"apt-get install ([^&|;\n]+)", last):
-        found.extend(
-            Component(
-                "library",
-                package,
-                None,
-                f"pkg:deb/debian/{package}?distro=bookworm",
-                note="in the version of the day on which the image is built, signed by Debian",
-            )
-            for package in line.split()
-            if not package.startswith("-") and package != "\\"
-        )
+        packages = [word for word in line.split() if word[0] not in "-\\"]
+        purls = {package: f"pkg:deb/debian/{package}?distro=bookworm" for package in packages}
+        found += [Component("library", package, None, purl, note=note) for package, purl in purls.items()]
     return found
 
 

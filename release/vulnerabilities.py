@@ -28,6 +28,8 @@ _ECOSYSTEMS: Final = {"pypi": "PyPI", "maven": "Maven"}
 _PURL: Final = re.compile(r"pkg:(pypi|maven)/(?:([^/@]+)/)?([^/@]+)@([^?#]+)(?:\?[^#]*)?")
 # Both ecosystems get advisories every day.
 _MAX_AGE: Final = timedelta(days=30)
+# Of the events of a range.
+_KINDS: Final = ("introduced", "fixed", "last_affected")
 # Maven's order of the words in a version; any other word is after all of them.
 _WORDS: Final = ("alpha", "beta", "milestone", "rc", "snapshot", "", "sp")
 _ALIASES: Final = {"cr": "rc", "ga": "", "final": "", "release": ""}
@@ -131,18 +133,14 @@ def _is_affected(version: str, affected: Mapping[str, Any], ecosystem: str) -> b
 def _is_in_range(version: str, events: Iterable[Mapping[str, str]], ecosystem: str) -> bool:
     """Whether a version is in one of the intervals that the events open and close."""
     this = order(version, ecosystem)
-    points = []
-    for event in events:
-        for kind, opens in (("introduced", True), ("fixed", False), ("last_affected", False)):
-            if kind in event:
-                at = order(event[kind], ecosystem) if event[kind] != "0" else None
-                points.append((at, kind == "last_affected", opens))
+    bounds = [pair for event in events for pair in event.items() if pair[0] in _KINDS]
     # An interval begins before every version, at an `introduced`, and ends at the next event.
     is_in = False
-    for at, is_last, opens in sorted(points, key=lambda point: (point[0] is not None, point[0] or ())):
-        if opens and (at is None or at <= this):
-            is_in = True
-        elif not opens and at is not None and (at < this if is_last else at <= this):
+    for kind, bound in sorted(bounds, key=lambda pair: (pair[1] != "0", order(pair[1], ecosystem))):
+        at = order(bound, ecosystem)
+        if kind == "introduced":
+            is_in = is_in or bound == "0" or at <= this
+        elif at < this or (kind == "fixed" and at == this):
             is_in = False
     return is_in
 
