@@ -117,8 +117,7 @@ def commit_rows(commits: Commits, topic_ids: Sequence[str], failed_at_us: int) -
 
 def member_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Build the rows of ``members`` from described groups; columns that a row lacks are null."""
-    schema = body_schema(MEMBERS)
-    return _table(MEMBERS, {column.name: [row.get(column.name) for row in rows] for column in schema})
+    return pa.Table.from_pylist(list(rows), schema=body_schema(MEMBERS))
 
 
 def find_problems(kind: str, names: Iterable[str], errors: Iterable[str | None]) -> list[Problem]:

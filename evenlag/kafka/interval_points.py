@@ -51,8 +51,11 @@ def with_interval_points(
     is_sound = (np.diff(bounded, axis=1) >= 0).all(axis=1)
     column = offsets.schema.get_field_index("interval_points")
     field = offsets.schema.field(column)
-    points = _lists(rows[is_sound], at_ms[is_sound], found[is_sound], len(offsets), field.type)
-    return offsets.set_column(column, field, points)
+    points: list[list[dict[str, int]] | None] = [None] * len(offsets)
+    for number in np.flatnonzero(is_sound).tolist():
+        pairs = zip(at_ms[number].tolist(), found[number].tolist(), strict=True)
+        points[rows[number]] = [{"at": 1_000 * at, "offset": offset} for at, offset in pairs]
+    return offsets.set_column(column, field, pa.array(points, field.type))
 
 
 def _changed(passed_s: Floats, came: Floats, rate: Floats) -> Int64s:
@@ -63,13 +66,3 @@ def _changed(passed_s: Floats, came: Floats, rate: Floats) -> Int64s:
     rows = np.flatnonzero(is_changed & (came >= 0) & (passed_s > 0) & (passed_s <= _LONGEST_S))
     most = np.argsort(-off[rows], kind="stable")[:MOST_PARTITIONS]
     return np.sort(rows[most])
-
-
-def _lists(rows: Int64s, at_ms: Int64s, offset: Int64s, num_rows: int, kind: pa.DataType) -> pa.Array:
-    """Lists of points for some rows, null for the others."""
-    size = np.zeros(num_rows, dtype=np.int64)
-    size[rows] = at_ms.shape[1]
-    at = pa.array(1_000 * at_ms.ravel()).cast(pa.timestamp("us", "UTC"))
-    points = pa.StructArray.from_arrays([at, pa.array(offset.ravel())], fields=list(kind.value_type))
-    starts = np.append(0, np.cumsum(size)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(starts), points, mask=pa.array(size == 0))
