@@ -466,11 +466,8 @@ def _table_maintenance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG
 
 # The DAGs of a policy, by their ids without prefix and cluster.
 DAGS: Final[Mapping[str, Callable[[_DagPolicy, _DagOptions], Iterator[DAG]]]] = {
-    "lag_rebalance": _lag_rebalance,
-    "plan_approval": _plan_approval,
-    "plan_comparison": _plan_comparison,
-    "assignment_audit": _assignment_audit,
-    "table_maintenance": _table_maintenance,
+    build.__name__.strip("_"): build
+    for build in (_lag_rebalance, _plan_approval, _plan_comparison, _assignment_audit, _table_maintenance)
 }
 
 
