@@ -118,22 +118,12 @@ class Workload:
             spec.write(path)
             self._start_module(name, self.modules[spec.protocol], path)
 
-    def start_traffic(
-        self, *, records_per_s: float, skew: float = 1.0, shift_every_s: float = 0.0, seed: int = 0
-    ) -> str:
-        """Start a producer process."""
+    def start_traffic(self, **fields: Any) -> str:
+        """Start a producer process with these further fields of its `TrafficSpec`."""
         name = f"producer-{self._num_producers}"
         self._num_producers += 1
         path = self.directory / f"{name}.json"
-        TrafficSpec(
-            client=self.client,
-            topic=self.topic,
-            num_partitions=self.num_partitions,
-            records_per_s=records_per_s,
-            skew=skew,
-            shift_every_s=shift_every_s,
-            seed=seed,
-        ).write(path)
+        TrafficSpec(self.client, self.topic, self.num_partitions, **fields).write(path)
         self._start_module(name, "sandbox.workload.producer", path)
         return name
 
