@@ -127,13 +127,8 @@ def _verdict(result: DemoResult, promises: Sequence[Promise]) -> str:
     broken = [promise.text for promise in promises if not promise.kept]
     if broken:
         return f"Not kept: {'; '.join(broken)}."
-    total_before, total_after = (
-        sum(getattr(member, part) for member in result.members) for part in ("before", "after")
-    )
-    shares = [
-        f"{percent(largest / total)}" if total else "nothing"
-        for largest, total in ((result.max_before, total_before), (result.max_after, total_after))
-    ]
+    both = zip(*((member.before, member.after) for member in result.members), strict=True)
+    shares = [percent(max(lags) / sum(lags)) if any(lags) else "nothing" for lags in both]
     return (
         f"The group followed the plan: {result.max_predicted:,} records were predicted, {result.max_after:,} "
         "were measured, because consumers and producers continued. It was worth it: the most loaded "

@@ -23,34 +23,30 @@ class Samples:
     marks: list[tuple[float, str]] = field(default_factory=list)
 
 
-class LagSampler:
-    """Samples a workload's lag on its own thread until it is stopped."""
+class LagSampler(threading.Thread):
+    """Samples a workload's lag until it is stopped."""
 
     def __init__(self, workload: Workload) -> None:
+        super().__init__(name="lag-sampler", daemon=True)
         self._workload = workload
         self._tracker = OwnerTracker()
         self._samples = Samples()
-        self._started = time.monotonic()
+        self._since_s = time.monotonic()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lag-sampler", daemon=True)
-
-    def start(self) -> None:
-        """Start sampling."""
-        self._started = time.monotonic()
-        self._thread.start()
 
     def mark(self, what: str) -> None:
         """Mark an event at the current time."""
-        self._samples.marks.append((time.monotonic() - self._started, what))
+        self._samples.marks.append((time.monotonic() - self._since_s, what))
 
     def stop(self) -> Samples:
         """Stop, and return the samples. Idempotent."""
         self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join(10)
+        if self.is_alive():
+            self.join(10)
         return self._samples
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Sample, as the thread."""
         while not self._stopping.is_set():
             # A missing sample only affects the chart; the evidence is in the journals.
             with contextlib.suppress(KafkaError, OSError):
@@ -63,7 +59,7 @@ class LagSampler:
         offsets = read_offsets(work.client, work.group_id, pairs)
         lag = {pair: end - max(committed or 0, start) for pair, (start, end, committed) in offsets.items()}
         owned = self._tracker.read(work.journals)
-        self._samples.at_s.append(time.monotonic() - self._started)
+        self._samples.at_s.append(time.monotonic() - self._since_s)
         num_points = len(self._samples.at_s)
         for name, pairs_held in owned.items():
             points = self._samples.lag_by_name.setdefault(name, [])
