@@ -41,7 +41,7 @@ from evenlag.kafka.connection_failures import explain, tls_context
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import describe_groups, list_groups
 from evenlag.kafka.member_protocol import CONSUMER_PROTOCOL_TYPE
-from evenlag.kafka.topic_metadata import read_metadata
+from evenlag.kafka.topic_metadata import TOPIC_DENIED, read_metadata
 from evenlag.lake.filters import matching
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import snapshot_filters
@@ -82,7 +82,6 @@ _CLOCK_FAILED_S: Final = 60.0
 _AT_ONCE: Final = 16
 _TRANSACTIONS: Final = "__transaction_state"
 _UNKNOWN_TOPIC: Final = 3
-_NOT_ALLOWED: Final = 29
 _HINT_TOPIC_OPERATIONS: Final = ("READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
 _TOPIC_SETTINGS: Final = (*REQUIRED_SETTINGS, "min.insync.replicas", "max.message.bytes")
 # Upper limit of what the envelope, the key and the record headers add to a plan's payload.
@@ -503,7 +502,7 @@ def _check_topic_permissions(view: KafkaView) -> list[Finding]:
     resource = f"--topic {name}"
     if code == _UNKNOWN_TOPIC:
         return _may_create(view, grants)
-    if code == _NOT_ALLOWED:
+    if code == TOPIC_DENIED:
         return failed(
             f"the topic {name} may not be described, or does not exist and may not be created",
             grants.line(("CREATE", *_HINT_TOPIC_OPERATIONS), resource),
