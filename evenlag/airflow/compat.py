@@ -39,14 +39,10 @@ def answer_within(limit: timedelta) -> dict[str, timedelta]:
     return {"response_timeout" if has_its_own else "execution_timeout": limit}
 
 
-def defers_questions() -> bool:
-    """Return whether the triggerer takes a person's answer, as before Airflow 3.3."""
-    return "awaiting_input" not in {state.value for state in TaskInstanceState}
-
-
 def fixed_value(value: str, *, note: str) -> Param:
     """Return a parameter that the form of a request sends as it is, and that other senders may change."""
-    if defers_questions():
+    # Before Airflow 3.3, the triggerer takes a person's answer.
+    if "awaiting_input" not in {state.value for state in TaskInstanceState}:
         return Param(value, type="string", description=note)
     return Param(value, type="string", const=value, description=note)
 

@@ -102,7 +102,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
             on_commit_refused=self._note_refused_commit,
             settle_s=self._settle_s,
             on_join=self._note_join,
-            commit_text=self._busy_text if report_busy_time else str,
+            commit_text=(lambda: self._busy_clock.read().text) if report_busy_time else str,
         )
         self._port = ConsumerPort(self, membership)
         self.hint_assignor.attach(self._port)
@@ -176,9 +176,6 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
         num_members = 0 if hint is None else len(hint.payload.assignment)
         longest = self._port.heartbeat_interval_s / 2
         return min(max(_SYNC_S_AT_LEAST, _SYNC_S_PER_MEMBER * num_members), longest)
-
-    def _busy_text(self) -> str:
-        return self._busy_clock.read().text
 
     def _note_refused_commit(self, partitions: list[tuple[str, int]]) -> None:
         names = ", ".join(f"{topic}-{number}" for topic, number in partitions)
