@@ -104,10 +104,8 @@ def update_asset(
 ) -> None:
     """Update an asset of the running DAG's cluster if there are new plans or hints."""
     if count:
-        alias, asset = (
-            product_alias(context["dag"].dag_id, product),
-            cluster_asset(dag_prefix, cluster, product),
-        )
+        alias = product_alias(context["dag"].dag_id, product)
+        asset = cluster_asset(dag_prefix, cluster, product)
         context["outlet_events"][alias].add(asset, extra={"count": count, "slot": slot.isoformat()})
 
 

@@ -459,16 +459,17 @@ def _check_group_permissions(view: KafkaView) -> list[Finding]:
         return failed(f"{len(refused)} groups may not be described, e.g. {refused[0]}", remedy)
     if not groups:
         return skipped("no group shows, so nothing could be tried")
-    blind = sorted(
-        name
-        for name, group in groups.items()
-        if group.get("authorized_operations") is not None
-        and missing_operations(group["authorized_operations"], ("DESCRIBE",))
-    )
+    blind = sorted(name for name, group in groups.items() if _lacks(group, "DESCRIBE"))
     if blind:
         return failed(f"offsets of {len(blind)} groups may not be read, e.g. {blind[0]}", remedy)
     found = ok(f"{len(groups)} groups may be described")
     return found + check_joins(view.policy, view.name, groups, grants_of(view))
+
+
+def _lacks(group: Mapping[str, Any], operation: str) -> bool:
+    """Whether Kafka says that an operation on a group is not authorized."""
+    allowed = group.get("authorized_operations")
+    return allowed is not None and operation not in allowed
 
 
 def check_joins(
@@ -480,9 +481,7 @@ def check_joins(
     closed = sorted(
         name
         for name, group in _published(policy, cluster, groups).items()
-        if group.get("assignor") == EVENLAG_ASSIGNOR
-        and group.get("authorized_operations") is not None
-        and missing_operations(group["authorized_operations"], ("READ",))
+        if group.get("assignor") == EVENLAG_ASSIGNOR and _lacks(group, "READ")
     )
     if not closed:
         return []
