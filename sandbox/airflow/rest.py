@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 from evenlag.airflow_rest import AirflowRest, AirflowRestError
+from evenlag.doctor.airflow_checks import health_findings
+from evenlag.doctor.model import Verdict
 from sandbox.processes import SandboxError
 
 _FINISHED = frozenset({"success", "failed"})
@@ -63,8 +65,7 @@ class DagRunClient(AirflowRest):
             health = self.get(_HEALTH)
         except AirflowError:
             return False
-        parts = ("metadatabase", "scheduler", "dag_processor")
-        return all((health.get(part) or {}).get("status") == "healthy" for part in parts)
+        return all(one.verdict is Verdict.OK for one in health_findings(health))
 
     def wait_for_dag(self, dag_id: str, *, timeout_s: float = 120.0) -> None:
         """Wait until a DAG has been parsed."""
