@@ -225,20 +225,14 @@ def _register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher, clo
     def cache_age_s() -> float:
         return _UNKNOWN if watcher.age_s is None else watcher.age_s
 
-    gauges: list[tuple[str, str, Callable[[], float]]] = [
-        (
-            f"{reason.lower().replace('_', '-')}-total",
-            f"How often {reason} was noted",
-            partial(count_of, reason),
-        )
-        for reason in Reason
-    ]
-    gauges += [
-        ("ignored-total", "Hints not followed, for any reason", partial(count_of, *IGNORED)),
-        ("cache-age-seconds", "Time since the hint topic was last known to be read to its end", cache_age_s),
-        ("sequence", "The sequence of the hint that counts", sequence),
-        ("loads-age-seconds", "Time since the current loads were measured", loads_age_s),
-        ("busy-seconds-total", "Time in which records were processed", lambda: clock.read().busy_ms / 1000),
-    ]
-    for name, description, measure in gauges:
-        add_metric(consumer, METRICS_GROUP, f"hint-{name}", description, measure)
+    add = partial(add_metric, consumer, METRICS_GROUP)
+    for reason in Reason:
+        name = reason.lower().replace("_", "-")
+        add(f"hint-{name}-total", f"How often {reason} was noted", partial(count_of, reason))
+    add("hint-ignored-total", "Hints not followed, for any reason", partial(count_of, *IGNORED))
+    last_read = "Time since the hint topic was last known to be read to its end"
+    add("hint-cache-age-seconds", last_read, cache_age_s)
+    add("hint-sequence", "The sequence of the hint that counts", sequence)
+    add("hint-loads-age-seconds", "Time since the current loads were measured", loads_age_s)
+    processed = "Time in which records were processed"
+    add("hint-busy-seconds-total", processed, lambda: clock.read().busy_ms / 1000)
