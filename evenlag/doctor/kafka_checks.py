@@ -63,7 +63,6 @@ from evenlag.publishing.writing.topic_settings import (
 
 PROBE_TIMEOUT_S: Final = 3.0
 SOON_DAYS: Final = 30
-_DAY_S: Final = 86_400
 _Value = TypeVar("_Value")
 
 # Requests that evenlag sends: the lowest API version that it needs, why, and the Kafka release with it.
@@ -973,7 +972,7 @@ def expiry_findings(server: str, certificate: Mapping[str, Any] | None, now: dat
     if until is None:
         return warning(f"{server}: its certificate does not say how long it lasts", "look at it with openssl")
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(until)), UTC)
-    days = (ends - now).total_seconds() / _DAY_S
+    days = (ends - now) / timedelta(days=1)
     message = f"{server}: its certificate lasts until {ends:%Y-%m-%d} ({days:.0f} days)"
     if days < 0:
         return failed(message, "renew it: clients refuse it by now")
