@@ -44,13 +44,12 @@ class Rules:
         )
 
     def _is_allowed(self, expression: str) -> bool:
-        text = expression.replace("(", " ( ").replace(")", " ) ")
-        if " ( " in f" {text}":
+        if "(" in expression:
             # No package has nested expressions: one that gets them is looked at.
             return expression in self.allowed
         return any(
             all(part.strip() in self.allowed for part in choice.split(" AND "))
-            for choice in text.split(" OR ")
+            for choice in expression.split(" OR ")
         )
 
 

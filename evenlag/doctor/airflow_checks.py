@@ -100,8 +100,6 @@ def check_dag_files(environ: Mapping[str, str]) -> list[Finding]:
 
 
 def _own_dag_file(folder: Path) -> Path | None:
-    if not folder.is_dir():
-        return None
     for file in sorted(folder.rglob("*.py")):
         with suppress(OSError):
             if b"make_dags" in file.read_bytes():

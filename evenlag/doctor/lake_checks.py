@@ -123,13 +123,10 @@ def _check_filesystem(root: Path) -> list[Finding]:
 
 def filesystem_findings(root: str, mounts: str) -> list[Finding]:
     """Check that a folder is not on a network file system."""
-    found = ("", "")
-    for line in mounts.splitlines():
-        _, place, kind, *_ = line.split()
-        inside = root == place or root.startswith(place.rstrip("/") + "/")
-        if inside and len(place) >= len(found[0]):
-            found = (place, kind)
-    place, kind = found
+    rows = [line.split()[1:3] for line in mounts.splitlines()]
+    around = [row for row in rows if root == row[0] or root.startswith(row[0].rstrip("/") + "/")]
+    # Of several at one place, the last one covers the others.
+    place, kind = max(reversed(around), key=lambda row: len(row[0]), default=("", ""))
     if kind.startswith(_SHARED_KINDS):
         return warning(
             f"{root} is on {kind} ({place}): several machines may not see each other's commits at once",
@@ -244,11 +241,8 @@ def check_private(reader: LakeReader) -> list[Finding]:
 
 
 def _newest(table: Path) -> list[Path]:
-    try:
-        commits = sorted(path for path in (table / LOG_FOLDER).iterdir() if path.suffix == ".json")
-    except OSError:
-        return []
-    return [table, table / LOG_FOLDER, *commits[-1:]]
+    log = table / LOG_FOLDER
+    return [table, log, *sorted(log.glob("*.json"))[-1:]] if log.is_dir() else []
 
 
 def _lacks_group(path: Path, mask: int) -> bool:
