@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -72,12 +74,9 @@ def read_live_groups(
     """
     if not group_types:
         return {}
-    rows_by_group: dict[str, list[dict[str, Any]]] = {}
-    for row in describe_named_groups(client, group_types, limits or RequestLimits(), ignored_topics):
-        rows_by_group.setdefault(row["group_id"], []).append(row)
-    names = sorted(
-        {name for rows in rows_by_group.values() for row in rows for name in row.get("subscription") or ()}
-    )
+    # In the order of the groups' ids.
+    members = describe_named_groups(client, group_types, limits or RequestLimits(), ignored_topics)
+    names = sorted({name for row in members for name in row.get("subscription") or ()})
     described = client.describe_topics(names) if names else ()
     topics = {
         row["name"]: (topic_id_text(row["topic_id"]), len(row["partitions"]))
@@ -89,7 +88,8 @@ def read_live_groups(
         for row in described
         if row.get("error_code") not in (0, None, _UNKNOWN_TOPIC)
     }
-    return {group_id: _live_group(rows, topics, unread) for group_id, rows in rows_by_group.items()}
+    groups = groupby(members, key=itemgetter("group_id"))
+    return {group_id: _live_group(list(rows), topics, unread) for group_id, rows in groups}
 
 
 def _live_group(

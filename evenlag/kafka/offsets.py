@@ -145,8 +145,7 @@ def _read_once(
     results: tuple[Offsets, ...],
 ) -> list[Int64s]:
     """Send each request once; return by spec the rows whose leader has changed, or may have."""
-    asked: list[tuple[int, Int64s]] = []
-    planned: list[Call] = []
+    asked: list[tuple[int, Int64s, Call]] = []
     moved: list[list[Int64s]] = []
     for which, (timestamp, level) in enumerate(specs):
         rows = pending[which]
@@ -154,10 +153,10 @@ def _read_once(
         results[which].errors[leaderless] = "LeaderNotAvailableError"
         moved.append([leaderless])
         at_ms = np.full(len(rows), timestamp)
-        for part, call in leader_calls(partitions, rows, leader[rows], at_ms, level):
-            asked.append((which, rows[part]))
-            planned.append(call)
-    for (which, rows), answer in zip(asked, calls.run(planned), strict=True):
+        of_leaders = leader_calls(partitions, rows, leader[rows], at_ms, level)
+        asked += [(which, rows[part], call) for part, call in of_leaders]
+    answers = calls.run([call for *_, call in asked])
+    for (which, rows, _), answer in zip(asked, answers, strict=True):
         moved[which].append(_take_answer(partitions, rows, answer, results[which]))
     return [np.sort(np.concatenate(rows)) for rows in moved]
 
