@@ -567,9 +567,7 @@ def make_dags(
         approvers=None if approvers is None else _checked_approvers(approvers),
         tags=_texts(tags),
     )
-    made: dict[str, DAG] = {}
-    for name in names:
-        made |= {dag.dag_id: dag for dag in DAGS[name](policy, options)}
+    made = {dag.dag_id: dag for name in names for dag in DAGS[name](policy, options)}
     _refuse_second(made)
     return made
 

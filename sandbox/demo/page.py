@@ -54,15 +54,13 @@ def bars_svg(result: DemoResult) -> str:
 def timeline_svg(samples: Samples) -> str:
     """Return a chart of each consumer's lag over time, with marked events."""
     figure, axes = new_figure(_SIZE)
-    names = sorted(samples.lag_by_name)
-    lines = [
-        Line(samples.at_s[: len(samples.lag_by_name[name])], samples.lag_by_name[name]) for name in names
-    ]
-    plot_lines(axes, lines, names)
+    lag_by_name = dict(sorted(samples.lag_by_name.items()))
+    lines = [Line(samples.at_s[: len(points)], points) for points in lag_by_name.values()]
+    plot_lines(axes, lines, list(lag_by_name))
     axes.set_ylim(bottom=0)
     axes.set_xlabel("seconds")
     axes.set_ylabel("lag, records")
-    if samples.lag_by_name:
+    if lag_by_name:
         # Above the axes: the lines and the marks have no free corner in common.
         figure.legend(
             frameon=False, labelcolor=INK, fontsize=8, loc="outside upper center", ncols=4, handlelength=1.4
