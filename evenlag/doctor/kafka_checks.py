@@ -150,6 +150,11 @@ class KafkaView:
         described: dict[str, Any] = self.client.describe_cluster()
         return described
 
+    @property
+    def active_brokers(self) -> list[dict[str, Any]]:
+        """The brokers that are not fenced."""
+        return [broker for broker in self.cluster["brokers"] if not broker.get("is_fenced")]
+
     @cached_property
     def hint_topic(self) -> dict[str, Any]:
         """The hint topic's metadata. ``error_code`` 3: it does not exist; 29: not authorized."""
@@ -201,9 +206,7 @@ class KafkaView:
         Kafka names the settings of plug-ins that are set, and hides their values: None.
         """
         found: dict[int, dict[str, str | None]] = {}
-        for broker in self.cluster["brokers"]:
-            if broker.get("is_fenced"):
-                continue
+        for broker in self.active_brokers:
             found[int(broker["broker_id"])] = {}
             with suppress(kafka.errors.KafkaError):
                 rows = self._configs("BROKER", str(broker["broker_id"]), _BROKER_SETTINGS)
@@ -291,8 +294,7 @@ def check_certificate(view: KafkaView) -> list[Finding]:
 def _check_login(view: KafkaView) -> list[Finding]:
     view.connect()
     protocol = view.settings.kafka.get("security_protocol", "PLAINTEXT")
-    brokers = view.cluster["brokers"]
-    advertised = [f"{broker['host']}:{broker['port']}" for broker in brokers if not broker.get("is_fenced")]
+    advertised = [f"{broker['host']}:{broker['port']}" for broker in view.active_brokers]
     found = ok(f"connected over {protocol}; {len(advertised)} brokers")
     for server, reason in _unreachable([server for server in advertised if server not in view.servers]):
         found += failed(
@@ -408,9 +410,7 @@ def _brokers(ids: Sequence[int]) -> str:
 def _versions(view: KafkaView) -> dict[str, tuple[int, int]]:
     # Not the client's api_versions(): it fails on a request that kafka-python has no name for (Kafka 4.4).
     names = {key.value: key.name for key in ApiKey}
-    node_id = next(
-        int(broker["broker_id"]) for broker in view.cluster["brokers"] if not broker.get("is_fenced")
-    )
+    node_id = int(view.active_brokers[0]["broker_id"])
     offered = view.client.get_broker_version_data(node_id).api_versions
     return {names.get(int(key), str(key)): (low, high) for key, (low, high) in offered.items()}
 
