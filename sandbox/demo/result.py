@@ -175,9 +175,8 @@ def check_promises(
     """
     outcome, adherence = result.outcome.get("outcome"), result.outcome.get("adherence")
     worked_off = records_per_s * result.elapsed_s
-    is_lower = (
-        result.max_predicted < result.max_before and result.max_before - result.max_after > 1.2 * worked_off
-    )
+    has_fallen = result.max_before - result.max_after > 1.2 * worked_off
+    is_lower = result.max_predicted < result.max_before and has_fallen
     lags = f"{result.max_before:,} before, {result.max_predicted:,} predicted, {result.max_after:,} after"
     processed = sum(evidence.num_processed.values())
     return (

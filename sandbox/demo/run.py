@@ -183,9 +183,8 @@ def _first_run(stage: Stage, story: Story) -> PublishedPlan:
         f"largest lag {plan.head['metrics_before']['max_member_lag_records']:,} → "
         f"{plan.head['metrics_after']['max_member_lag_records']:,} predicted"
     )
-    is_for_brokers = stage.protocol == CONSUMER
-    who = "The broker assigns as hinted, the consumers go there" if is_for_brokers else _TWO_PHASES
-    with story.step(who):
+    by_broker = "The broker assigns as hinted, the consumers go there"
+    with story.step(by_broker if stage.protocol == CONSUMER else _TWO_PHASES):
         try:
             stage.workload.wait_until_owned(condition=lambda held: held == dict(plan.owners))
         except WorkloadError as error:
