@@ -49,9 +49,8 @@ class Project:
         """Names of the packages that evenlag and its extras ask for, without those for its development."""
         extras = self._tree["optional-dependencies"]
         asked = [text for extra, texts in extras.items() if extra not in NOT_RELEASED for text in texts]
-        return frozenset(
-            canonicalize_name(Requirement(text).name) for text in (*self._tree["dependencies"], *asked)
-        )
+        asked += self._tree["dependencies"]
+        return frozenset(canonicalize_name(Requirement(text).name) for text in asked)
 
     def text(self, path: str) -> str:
         """Return a file of the tree."""

@@ -125,10 +125,8 @@ def with_lineage(
 
         name = task_instance.get_template_context()["params"]["cluster"] if is_of_run else cluster
         with replaced_environment(SERVERS_READ.get(name, {})):
-            inputs, outputs = step_datasets(step, config, name)
-        return OperatorLineage(
-            inputs=list(map(_openlineage, inputs)), outputs=list(map(_openlineage, outputs))
-        )
+            inputs, outputs = (list(map(_openlineage, part)) for part in step_datasets(step, config, name))
+        return OperatorLineage(inputs=inputs, outputs=outputs)
 
     # Calling a decorated function returns its future result; the operator is an attribute of it.
     vars(getattr(task, "operator", task))["get_openlineage_facets_on_complete"] = lineage

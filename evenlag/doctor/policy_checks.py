@@ -46,9 +46,7 @@ def check_secrets(policy: Policy, clusters: Sequence[str]) -> list[Finding]:
 
 def check_rules(loaded: LoadedPolicy) -> list[Finding]:
     """Check that each rule can apply to a group."""
-    found: list[Finding] = []
-    for message, remedy in rules_that_never_apply(loaded):
-        found += warning(message, remedy)
+    found = [one for each in rules_that_never_apply(loaded) for one in warning(*each)]
     return found or ok(f"{len(loaded.policy.groups)} rules, each of which can apply")
 
 
@@ -56,7 +54,6 @@ def check_assignors(policy: Policy) -> list[Finding]:
     """Check that the assignors of other packages load here, and that none has a name of ours."""
     from assignor_core.assignors.installed import declared_assignors
 
-    found: list[Finding] = []
-    for fault in foreign_assignor_faults(policy):
-        found += warning(fault, "correct or reinstall the package here, and where Spark's executors run")
+    remedy = "correct or reinstall the package here, and where Spark's executors run"
+    found = [one for fault in foreign_assignor_faults(policy) for one in warning(fault, remedy)]
     return found or ok(f"{len(declared_assignors())} assignors of other packages")

@@ -60,13 +60,12 @@ def gather_lanes(request: Request) -> list[Lane]:
     else:
         lanes = _lanes_of_policy(loaded, reader, request)
     policy = loaded.policy if loaded else None
-    for checks in (
+    of_this_machine = (
         lake_checks(reader, policy, probe_writes=request.probe_writes),
         spark_checks(os.environ),
         airflow_checks(policy, request.airflow_url, os.environ, dag_prefix=request.dag_prefix),
-    ):
-        lanes.append(Lane(None, tuple(checks)))
-    return lanes
+    )
+    return [*lanes, *(Lane(None, tuple(checks)) for checks in of_this_machine)]
 
 
 def select_lanes(lanes: Sequence[Lane], only: Sequence[str], skip: Sequence[str]) -> list[Lane]:
