@@ -153,16 +153,14 @@ def _table(table: Table, columns: Mapping[str, Any]) -> pa.Table:
     """Return the columns in the contract's order and types; absent columns are null."""
     num_rows = len(next(iter(columns.values())))
     schema = body_schema(table)
-    arrays = []
-    for column in schema:
+
+    def array(column: pa.Field) -> pa.Array:
         given = columns.get(column.name)
         if given is None:
-            arrays.append(pa.nulls(num_rows, column.type))
-        else:
-            arrays.append(
-                given.cast(column.type) if isinstance(given, pa.Array) else pa.array(given, column.type)
-            )
-    return pa.Table.from_arrays(arrays, schema=schema)
+            return pa.nulls(num_rows, column.type)
+        return given.cast(column.type) if isinstance(given, pa.Array) else pa.array(given, column.type)
+
+    return pa.Table.from_arrays([array(column) for column in schema], schema=schema)
 
 
 def _named(numbers: Int32s, names: Sequence[str]) -> pa.Array:
