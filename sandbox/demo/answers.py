@@ -23,7 +23,7 @@ _Lag = dict[tuple[str, str | None], tuple[int, int | None]]
 
 def run_command(arguments: Sequence[str]) -> CompletedProcess[str]:
     """Run the command in a process of its own, as users do."""
-    command = [sys.executable, "-m", "evenlag", *arguments]
+    command = [sys.executable, "-P", "-m", "evenlag", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
