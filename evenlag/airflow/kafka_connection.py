@@ -5,8 +5,8 @@ settings of the cluster: in the environment of the task's job or, during a step,
 policy refers to a secret by the name of its variable, as it does to any other.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from airflow.sdk import BaseHook

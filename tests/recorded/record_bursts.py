@@ -218,7 +218,6 @@ def save(snapshots: list[LiveSnapshot], seconds: list[tuple[Any, ...]], target: 
         "snapshots": pa.table(
             {
                 "snapshot_id": ids,
-                "commits_read_at": [each.commits_read_at for each in snapshots],
                 "end_read_at": [each.ends_read_at for each in snapshots],
             }
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -31,7 +32,7 @@ def printed(shown: Table, width: int, *, is_terminal: bool = True) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-def lag_table(**more: str) -> Table:
+def lag_table(**more: Any) -> Table:
     made = Table("Lag", COLUMNS, optional=("statuses", "skew"), caption="As seen", **more)
     made.add_row(GROUP, *NUMBERS, "14 OK, 10 UNKNOWN")
     return made

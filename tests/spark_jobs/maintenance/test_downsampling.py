@@ -20,6 +20,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
+from evenlag.lake.upkeep.direct_tables import delete_snapshots
 from evenlag.policy.loader import LoadedPolicy
 from spark_jobs.compare import Request, run_compare
 from spark_jobs.maintenance import retention
@@ -69,7 +70,7 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         if before is None or before[1] != str(rows_of(self, table)):
             raise KilledError
 
-    delete_once = retention.delete_snapshots
+    delete_once = delete_snapshots
 
     def die_after_markers(*which: Any) -> None:
         before = ids_of(old, SNAPSHOTS)

@@ -64,7 +64,7 @@ def test_of_two_attempts_at_a_slot_the_first_marker_counts_and_the_other_s_lag_i
         largest,
     )
     report = read_report(reader, "c", "billing")
-    assert (report.num_snapshots, report.now.lag_records, report.now.max_member_lag_records) == (
+    assert (report.num_snapshots, report.now["lag_records"], report.now["max_member_lag_records"]) == (
         1,
         total,
         largest,

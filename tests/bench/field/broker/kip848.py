@@ -165,7 +165,9 @@ class Supervisor:
         second = time.monotonic() - self._spec["begin_ns"] / 1e9
         while self._waiting and self._waiting[-1][1] <= second:
             pod, _, stop_s = self._waiting.pop()
-            process = _FORK.Process(target=_run, args=(self._spec, pod, stop_s), name=pod["name"])
+            process: BaseProcess = _FORK.Process(
+                target=_run, args=(self._spec, pod, stop_s), name=pod["name"]
+            )
             process.start()
             self._running[process] = sys.maxsize if stop_s is None else stop_s + _GRACE_S
         for process, kill_s in list(self._running.items()):
