@@ -2,6 +2,7 @@
 
 import os
 import sys
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -12,6 +13,7 @@ from evenlag.bundle import bundle_root
 from evenlag.cli import option_types
 from evenlag.cli.job_runner import job_arguments
 from evenlag.cli.option_types import flag, option
+from evenlag.enums import GroupType
 from evenlag.errors import JobError
 
 # The modules that each extra installs.
@@ -20,6 +22,13 @@ EXTRAS: Final = {
     "cli": {"deltalake", "kafka", "matplotlib", "pyarrow", "pydantic", "starlette", "uvicorn", "yaml"},
     "spark": {"delta", "great_expectations", "pyspark"},
 }
+
+
+class DemoProtocol(StrEnum):
+    """The group protocol of the demo's consumers."""
+
+    CLASSIC = GroupType.CLASSIC
+    CONSUMER = GroupType.CONSUMER
 
 
 def demo(
@@ -35,13 +44,13 @@ def demo(
     ] = Path(".demo"),
     keep_going: Annotated[bool, flag("--keep", "Keep everything running until Ctrl-C.")] = False,
     protocol: Annotated[
-        Literal["classic", "consumer"],
+        DemoProtocol,
         typer.Option(
             "--protocol",
             help="classic (evenlag's clients) or consumer (KIP-848: confluent-kafka, assigned by a broker "
             "with evenlag's plug-in; needs a JDK).",
         ),
-    ] = "classic",
+    ] = DemoProtocol.CLASSIC,
     client: Annotated[
         Literal["python", "java"],
         typer.Option(
@@ -54,10 +63,10 @@ def demo(
 
     Needs a JDK 17 or newer and takes a few minutes. Fails if the lag does not fall or a record is lost.
     """
-    if protocol == "consumer" and client == "java":
+    if protocol is DemoProtocol.CONSUMER and client == "java":
         problem = "is for the classic protocol: leave --protocol consumer out"
         raise typer.BadParameter(problem, param_hint="--client java")
-    needed = EXTRAS | ({"kip848": {"confluent_kafka"}} if protocol == "consumer" else {})
+    needed = EXTRAS | ({"kip848": {"confluent_kafka"}} if protocol is DemoProtocol.CONSUMER else {})
     missing = sorted(extra for extra, modules in needed.items() if None in map(find_spec, modules))
     if missing:
         raise JobError(f"the demo needs more of evenlag: pip install 'evenlag[{','.join(missing)}]'")

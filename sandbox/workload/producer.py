@@ -1,6 +1,5 @@
 """Skewed traffic with a moving hot spot: ``python -m sandbox.workload.producer SPEC.json``."""
 
-import itertools
 import json
 import logging
 import random
@@ -61,7 +60,8 @@ def produce(spec: TrafficSpec, stopping: threading.Event) -> tuple[int, int]:
     """Produce until stopped; returns how many records were sent, and how many acknowledged."""
     chance = random.Random(spec.seed)  # noqa: S311  # repeatable traffic, no secret
     partitions: Sequence[int] = range(spec.num_partitions)
-    num_sent, acknowledged = 0, itertools.count()
+    waiting: list[Any] = []
+    num_sent = num_acknowledged = 0
     with KafkaProducer(**spec.client, acks="all", linger_ms=20) as producer:
         started = time.monotonic()
         while not stopping.wait(_TICK_S):
@@ -69,13 +69,16 @@ def produce(spec: TrafficSpec, stopping: threading.Event) -> tuple[int, int]:
             due = int(elapsed_s * spec.records_per_s) - num_sent
             shift = int(elapsed_s / spec.shift_every_s) if spec.shift_every_s else 0
             weights = shares(spec.num_partitions, spec.skew, shift=shift)
-            for partition in chance.choices(partitions, weights, k=max(0, due)):
-                sent = producer.send(spec.topic, _RECORD, partition=partition)
-                # On the client's thread, or on this one.
-                sent.add_callback(lambda _: next(acknowledged))
+            waiting += [
+                producer.send(spec.topic, _RECORD, partition=partition)
+                for partition in chance.choices(partitions, weights, k=max(0, due))
+            ]
             num_sent += max(0, due)
+            done = {id(future) for future in waiting if future.is_done}
+            num_acknowledged += sum(future.succeeded() for future in waiting if id(future) in done)
+            waiting = [future for future in waiting if id(future) not in done]
         producer.flush(timeout=30)
-    return num_sent, next(acknowledged)
+    return num_sent, num_acknowledged + sum(future.succeeded() for future in waiting)
 
 
 def main(argv: list[str]) -> int:

@@ -43,7 +43,7 @@ NAME = "max_member_partitions_share"
 (gate,) = (gate for gate in GATES if gate.name == NAME)
 settings = GroupSettings(gates=GateLimits(**{NAME: 0.6}))
 limits = json.loads(render_schema())["$defs"]["GateLimits"]["properties"]
-assert (limits[NAME]["exclusiveMinimum"], limits[NAME]["maximum"], limits[NAME]["default"]) == (0, 1, 1.0)
+assert (limits[NAME]["minimum"], limits[NAME]["maximum"], limits[NAME]["default"]) == (0, 1, 1.0)
 assert {"after_max_member_partitions", "num_partitions"} <= set(gate_inputs())
 plan = {"settings": settings.canonical_json(), "num_partitions": 4}
 frame = pd.DataFrame(

@@ -235,7 +235,7 @@ MUTATIONS: Final = (
         "events after the end of a report's period are in it",
         CLOCK,
         _REPORT_EVENTS,
-        'row["at"] is not None and (until is None or row["at"] <= until)',
+        'row["at"] is not None and (scope.end is None or row["at"] <= scope.end)',
         'row["at"] is not None',
     ),
     Mutation(
