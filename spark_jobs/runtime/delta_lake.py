@@ -1,7 +1,7 @@
 """Reads and writes of Delta tables by Spark.
 
 An append has no transaction id: to look one up, Delta replays the table's log with Spark, which costs more
-than a small append, and more with each commit. Only rows of snapshots are appended: they have the id of the
+than a small append, and more with each commit. Only lag of snapshots is appended: its rows have the id of the
 attempt to take it, and count only if its marker follows, which ``deltalake`` writes once.
 """
 
@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow as pa
 
 from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake import conflicts
@@ -108,25 +106,17 @@ class Lake:
     def append(
         self,
         table: Table,
-        frame: DataFrame | pa.Table,
+        frame: DataFrame,
         *,
         files: int = 1,
         sort_by: tuple[str, ...] = (),
     ) -> None:
         """Append rows, which have the id of an attempt: a repeat appends others.
 
-        frame: The rows. Few rows as an Arrow table with the contract's columns and types cost Spark less.
         sort_by: Columns that rows are sorted by within a file, so that readers can skip row groups.
         """
-        if isinstance(frame, pa.Table):
-            if sort_by:
-                # Here: a session's first sort costs Spark more than to write the rows.
-                frame, sort_by = frame.sort_by([(name, "ascending") for name in sort_by]), ()
-            rows = self.spark.createDataFrame(frame.select(table.column_names), table.ddl)
-        else:
-            refuse_unknown(table, frame.columns)
-            rows = conform(frame, table)
-        rows = with_month(rows, table).coalesce(files)
+        refuse_unknown(table, frame.columns)
+        rows = with_month(conform(frame, table), table).coalesce(files)
         if sort_by:
             rows = rows.sortWithinPartitions(*sort_by)
         self.write(table, partial(self._save, table, rows.write.mode("append")))

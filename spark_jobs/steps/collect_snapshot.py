@@ -138,13 +138,9 @@ def _write_rows(attempt: SnapshotRows, reading: ClusterSnapshot, policy: Policy)
         rows = with_head(found, table, attempt.marker)
         if rows.num_rows <= MAX_DRIVER_ROWS:
             attempt.keep(table, rows)
-        appends.append(partial(attempt.lake.append, table, rows))
-    if attempt.is_kept(*(table for table, _ in parts)):
-        # Lag is computed from the rows in memory.
-        run_in_parallel(partial(compute_lag, attempt, policy), *appends)
-    else:
-        run_in_parallel(*appends)
-        compute_lag(attempt, policy)
+        appends.append(partial(append_once, attempt.lake.paths.root, table, rows, None))
+    run_in_parallel(*appends)
+    compute_lag(attempt, policy)
 
 
 def _marker(

@@ -59,8 +59,9 @@ def compute_lag(rows: SnapshotRows, policy: Policy) -> None:
         most_rows = max(len(history[table.name]) * rows.rows(table).num_rows for table in (OFFSETS, COMMITS))
         if most_rows <= _MAX_HISTORY_ROWS:
             lag = _count_in_driver(rows, settings_of, settings.rate_window_s, history)
-            rows.lake.append(LAG, lag, sort_by=("group_id",))
-            rows.keep(LAG, lag)
+            # Sorted here: a session's first sort costs Spark more than to write the rows.
+            rows.keep(LAG, lag.sort_by("group_id"))
+            rows.lake.append(LAG, rows.frame(LAG))
             return
     num_snapshots = 1 + len(earlier)
     spark = rows.lake.spark

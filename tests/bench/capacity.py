@@ -22,6 +22,7 @@ from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS, Table
+from evenlag.lake.writer import append_once
 from evenlag.policy.settings import Policy
 from spark_jobs.maintain import maintain_lake
 from spark_jobs.runtime.classic_session import build_session
@@ -66,14 +67,19 @@ def make_tables(groups: int, partitions: int, snapshots: int) -> dict[Table, pa.
 
 def write_tables(lake: Lake, tables: dict[Table, pa.Table], folder: Path, snapshots: int) -> None:
     """Write rows as cycles leave them: a file a table and reading, lag sorted by group."""
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     for table, rows in tables.items():
+        if table.writer == "direct":
+            for snapshot_id in rows["snapshot_id"].unique():
+                of_snapshot = rows.filter(pc.equal(rows["snapshot_id"], snapshot_id))
+                append_once(lake.paths.root, table, of_snapshot, None)
+            continue
         path = folder / f"{table.name}.parquet"
         pq.write_table(rows, path, coerce_timestamps="us")
         frame = lake.spark.read.parquet(str(path)).repartitionByRange(snapshots, "snapshot_id")
-        sort_by = ("group_id",) if table is LAG else ()
-        lake.append(table, frame, files=snapshots, sort_by=sort_by)
+        lake.append(table, frame, files=snapshots, sort_by=("group_id",))
 
 
 def measure(reader: LakeReader, snapshots: int) -> dict[str, Any]:

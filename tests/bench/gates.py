@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, PLAN_ASSIGNMENTS, PLAN_EVENTS
+from evenlag.lake.writer import append_once
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import parse_policy
@@ -109,7 +110,7 @@ def write_snapshot(lake: Lake, num_groups: int) -> None:
             "subscription": sf.array(sf.lit("t")),
         }
     )
-    lake.append(MEMBERS, with_contract(people, MEMBERS))
+    append_once(lake.paths.root, MEMBERS, with_contract(people, MEMBERS).toArrow(), None)
 
 
 def run_once(spark: SparkSession, num_groups: int) -> dict[str, Any]:

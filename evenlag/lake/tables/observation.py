@@ -68,7 +68,6 @@ OFFSETS: Final = table(
         "first records of moments since the previous snapshot, where the rate has changed; else null",
     ),
     key=("snapshot_id", "topic_id", "topic", "partition"),
-    writer="spark",
     partition_by=CLUSTER_AND_DAY,
 )
 
@@ -97,7 +96,6 @@ COMMITS: Final = table(
     ),
     Column("busy_since", "TIMESTAMP", "when it began to count"),
     key=("snapshot_id", "group_id", "topic_id", "topic", "partition"),
-    writer="spark",
     partition_by=CLUSTER_AND_DAY,
 )
 
@@ -136,7 +134,6 @@ MEMBERS: Final = table(
     Column("subscription_error", "STRING", "why it is unknown; null: known"),
     Column("assignment_error", "STRING", "why it is unknown; null: known"),
     key=("snapshot_id", "group_id", "member_id"),
-    writer="spark",
     partition_by=CLUSTER_AND_DAY,
 )
 

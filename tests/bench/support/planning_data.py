@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import LAG, MEMBERS
+from evenlag.lake.writer import append_once
 from evenlag.planning.plan_batch import PlanContext
 from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.delta_lake import Lake
@@ -136,7 +137,7 @@ def write_groups(lake: Lake, size: Groups) -> None:
             "subscription": sf.array(sf.lit("orders")),
         }
     )
-    lake.append(MEMBERS, _by_contract(people, MEMBERS))
+    append_once(lake.paths.root, MEMBERS, _by_contract(people, MEMBERS).toArrow(), None)
 
 
 def _head() -> dict[str, Column]:

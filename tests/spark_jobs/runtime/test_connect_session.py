@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import COMMITS
+from evenlag.lake.tables import LAG
 from sandbox.processes import free_ports
 from sandbox.spark.connect_server import ConnectServer, jvm_environment
 from tests.support.connect_jobs import job_environment, run_module, start_program
@@ -39,7 +39,7 @@ import sys
 import uuid
 from datetime import date
 from pyspark.sql import functions as sf
-from evenlag.lake.tables import COMMITS
+from evenlag.lake.tables import LAG
 from spark_jobs.runtime.frames import CachedFrames
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import open_session
@@ -51,14 +51,14 @@ def rows(batches):
     import time
     import pyarrow as pa
     from evenlag.lake.arrow_schema import arrow_schema
-    from evenlag.lake.tables import COMMITS
+    from evenlag.lake.tables import LAG
     pathlib.Path(began).touch()
     for batch in batches:
         for number in batch.column(0).to_pylist():
             while gate and not pathlib.Path(gate).exists():
                 time.sleep(0.1)
             row = {"cluster": "c", "day": date(2026, 3, 1), "snapshot_id": "s", "partition": number}
-            yield from pa.Table.from_pylist([row], schema=arrow_schema(COMMITS)).to_batches()
+            yield from pa.Table.from_pylist([row], schema=arrow_schema(LAG)).to_batches()
 
 for number in range(count):
     with open_session("test", job_identity=f"test {root}") as spark, CachedFrames() as cached:
@@ -66,8 +66,8 @@ for number in range(count):
         few = cached.cache(spark.range(3).withColumn("name", sf.lit(str(uuid.uuid4()))))
         assert few.count() == 3
         # One task: two sessions at once fit into two slots.
-        frame = spark.range(0, 2, 1, 1).mapInArrow(rows, COMMITS.ddl)
-        Lake(spark, root).append(COMMITS, frame)
+        frame = spark.range(0, 2, 1, 1).mapInArrow(rows, LAG.ddl)
+        Lake(spark, root).append(LAG, frame)
         print("written", flush=True)
 """
 
@@ -123,7 +123,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def num_rows(lake: Path) -> int:
-    return int(LakeReader(str(lake)).read(COMMITS).num_rows)
+    return int(LakeReader(str(lake)).read(LAG).num_rows)
 
 
 @pytest.fixture

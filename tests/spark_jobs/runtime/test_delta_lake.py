@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evenlag.errors import LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import find_marker
-from evenlag.lake.tables import COMMITS, PLAN_EVENTS, RUNS, SNAPSHOTS, Column
+from evenlag.lake.tables import LAG, PLAN_EVENTS, RUNS, SNAPSHOTS, Column
 from evenlag.lake.writer import append_once
 from evenlag.publishing.event_log import append_plan_events
-from tests.support.lakes.snapshots import DAY, HEAD, NOW, SNAPSHOT, commit, frame, marker
+from tests.support.lakes.snapshots import DAY, HEAD, NOW, SNAPSHOT, frame, marker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from spark_jobs.runtime.delta_lake import Lake
 
 pytestmark = pytest.mark.jvm
+
+
+def counted(partition: int, lag_records: int, *, group: str = "g") -> dict[str, Any]:
+    return {"group_id": group, "topic": "t", "partition": partition, "lag_records": lag_records}
 
 
 def test_of_two_markers_for_a_slot_the_first_wins(lake: Lake) -> None:
@@ -52,36 +56,36 @@ def test_of_two_markers_for_a_slot_the_first_wins(lake: Lake) -> None:
 
 
 def test_a_table_not_written_yet_is_empty_for_both_readers(lake: Lake) -> None:
-    assert lake.read(COMMITS).count() == 0
+    assert lake.read(LAG).count() == 0
     reader = LakeReader(lake.paths.root)
-    assert reader.read(COMMITS).num_rows == 0
-    assert reader.read(COMMITS).schema.names == list(COMMITS.column_names)
+    assert reader.read(LAG).num_rows == 0
+    assert reader.read(LAG).schema.names == list(LAG.column_names)
     assert reader.latest_snapshot("c") is None
 
 
 def test_the_light_reader_reads_what_spark_wrote_and_prunes_by_filters(lake: Lake) -> None:
-    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5), commit(1, 6, group="h")]))
+    lake.append(LAG, frame(lake.spark, LAG, [counted(0, 5), counted(1, 6, group="h")]))
     reader = LakeReader(lake.paths.root)
-    rows = reader.read(COMMITS, filters=[("cluster", "=", "c"), ("day", "=", DAY), ("group_id", "=", "h")])
-    assert rows.select(["snapshot_id", "partition", "committed_offset", "read_at"]).to_pylist() == [
-        {"snapshot_id": SNAPSHOT, "partition": 1, "committed_offset": 6, "read_at": NOW}
+    rows = reader.read(LAG, filters=[("cluster", "=", "c"), ("day", "=", DAY), ("group_id", "=", "h")])
+    assert rows.select(["snapshot_id", "partition", "lag_records"]).to_pylist() == [
+        {"snapshot_id": SNAPSHOT, "partition": 1, "lag_records": 6}
     ]
-    assert reader.read(COMMITS, filters=[("cluster", "=", "other")]).num_rows == 0
-    assert reader.read(COMMITS, columns=["group_id"]).column_names == ["group_id"]
+    assert reader.read(LAG, filters=[("cluster", "=", "other")]).num_rows == 0
+    assert reader.read(LAG, columns=["group_id"]).column_names == ["group_id"]
 
 
 def test_columns_carry_their_meaning_into_the_table(lake: Lake) -> None:
-    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5)]))
-    detail = lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.paths.table(COMMITS)}`").collect()[0]
+    lake.append(LAG, frame(lake.spark, LAG, [counted(0, 5)]))
+    detail = lake.spark.sql(f"DESCRIBE DETAIL delta.`{lake.paths.table(LAG)}`").collect()[0]
     assert (detail.minReaderVersion, detail.minWriterVersion) == (1, 2)
     assert detail.partitionColumns == ["cluster", "day"]
-    fields = {field.name: field for field in lake.read(COMMITS).schema.fields}
-    assert fields["committed_offset"].dataType.simpleString() == "bigint"
+    fields = {field.name: field for field in lake.read(LAG).schema.fields}
+    assert fields["lag_records"].dataType.simpleString() == "bigint"
 
 
 def test_a_column_added_later_is_null_in_older_rows(lake: Lake) -> None:
-    lake.append(COMMITS, frame(lake.spark, COMMITS, [commit(0, 5)]))
-    newer = replace(COMMITS, columns=(*COMMITS.columns, Column("note", "STRING", "new")))
+    lake.append(LAG, frame(lake.spark, LAG, [counted(0, 5)]))
+    newer = replace(LAG, columns=(*LAG.columns, Column("note", "STRING", "new")))
     assert [row.note for row in lake.read(newer).collect()] == [None]
     assert LakeReader(lake.paths.root).read(newer, columns=["note"]).to_pylist() == [{"note": None}]
 

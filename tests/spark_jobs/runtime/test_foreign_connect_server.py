@@ -69,10 +69,8 @@ def test_jobs_run_on_it_with_the_code_that_they_send(tmp_path: Path) -> None:
     text = f"""
 from evenlag.lake.tables import MEMBERS, OFFSETS, SNAPSHOTS
 from evenlag.lake.writer import append_once
-from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.session import num_task_slots, open_session
 from tests.support.lakes.audit_histories import make_readings
-from tests.support.lakes.snapshots import frame
 
 def double(batches):
     import evenlag.only_here
@@ -82,10 +80,11 @@ def double(batches):
 with open_session("test") as spark:
     assert num_task_slots(spark) == 2
     assert spark.range(5).mapInArrow(double, "id BIGINT").count() == 5
-    lake, readings = Lake(spark, {str(tmp_path / "lake")!r}), make_readings(7)
-    lake.append(MEMBERS, frame(spark, MEMBERS, [row for one in readings for row in one.members]))
-    lake.append(OFFSETS, frame(spark, OFFSETS, [row for one in readings for row in one.offsets]))
-    append_once(lake.paths.root, SNAPSHOTS, [one.marker for one in readings], None)
+    readings = make_readings(7)
+    lake = {str(tmp_path / "lake")!r}
+    append_once(lake, MEMBERS, [row for one in readings for row in one.members], None)
+    append_once(lake, OFFSETS, [row for one in readings for row in one.offsets], None)
+    append_once(lake, SNAPSHOTS, [one.marker for one in readings], None)
 """
     script = tmp_path / "scripts" / "write_history.py"
     script.parent.mkdir()

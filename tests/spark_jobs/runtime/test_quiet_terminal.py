@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SNAPSHOTS
+from evenlag.lake.tables import COMMITS, LAG, SNAPSHOTS
 from spark_jobs.runtime.delta_lake import Lake
-from tests.support.lakes.snapshots import append_rows, commit, frame, marker
+from tests.support.lakes.snapshots import append_rows, commit, marker
 from tests.support.processes import processes_with, wait_until_gone
 from tests.support.waiting import wait_until
 
@@ -36,10 +36,9 @@ clusters: {{c: {{bootstrap_servers: "localhost:9092"}}}}
 def one_snapshot(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of one snapshot, written once: each test gets a copy."""
     lake = Lake(spark, str(tmp_path_factory.mktemp("one-snapshot") / "lake"))
-    lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]))
+    append_rows(lake.paths.root, COMMITS, [commit(0, 5)])
     append_rows(lake.paths.root, SNAPSHOTS, [marker()])
-    for table in (OFFSETS, MEMBERS, LAG):
-        lake.append(table, spark.createDataFrame([], table.ddl))
+    lake.append(LAG, spark.createDataFrame([], LAG.ddl))
     return Path(lake.paths.root)
 
 
