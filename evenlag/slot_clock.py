@@ -25,6 +25,8 @@ class SlotClock:
     Later slots are at least half an interval after the slot before. After consecutive failures the distance
     doubles, to ten minutes at most (or the interval, if that is longer).
 
+    offset: Distance of all later slots to the multiples, so that clusters of one interval take turns.
+
     If the wall clock goes back by more than an interval, the slots continue from the new time, each one
     millisecond later than a multiple of the interval: waiting could take years, and a slot that already has a
     snapshot would not be read again.
@@ -34,6 +36,7 @@ class SlotClock:
         self,
         every: timedelta,
         *,
+        offset: timedelta = timedelta(0),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -41,7 +44,7 @@ class SlotClock:
         self._now, self._sleep = now, sleep
         self._first_ms: int | None = None
         self._last_ms = 0
-        self._offset_ms = 0
+        self._offset_ms = offset // _MS
         self._num_failures = 0
 
     def wait(self) -> datetime:

@@ -37,6 +37,7 @@ HintTopicOption = Annotated[
 class Target:
     """A cluster of a policy.
 
+    name: Its name; empty for all clusters of the policy, where a command takes them.
     lake: Another lake than the policy's.
     written_policy: The policy's text if it was derived from options.
     """
@@ -100,8 +101,12 @@ def find_target(
     groups: Sequence[str] = (),
     publish: bool = False,
     reset_policy: str | None = None,
+    may_be_all: bool = False,
 ) -> Target:
-    """Return the cluster that is meant; with `bootstrap_servers`, of a policy made from the options."""
+    """Return the cluster that is meant; with `bootstrap_servers`, of a policy made from the options.
+
+    may_be_all: Whether a policy with several clusters means all of them, if none is named.
+    """
     from evenlag.policy.loader import parse_policy
 
     if lake is not None and "://" not in lake:
@@ -125,7 +130,8 @@ def find_target(
         loaded = find_policy(config)
     if loaded is None:
         raise UsageError("which cluster? Give --bootstrap-servers HOST:PORT, or a policy file with --config")
-    return Target(loaded, policy_cluster(loaded, cluster), lake)
+    is_all = may_be_all and cluster is None and len(loaded.policy.clusters) > 1
+    return Target(loaded, "" if is_all else policy_cluster(loaded, cluster), lake)
 
 
 def policy_text(

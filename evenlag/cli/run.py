@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -59,7 +59,9 @@ def run(
             "groups named by --group.",
         ),
     ] = False,
-    watch: Annotated[bool, flag("--watch -w", "Run cycles in one Spark session, until Ctrl-C.")] = False,
+    watch: Annotated[
+        bool, flag("--watch -w", "Run cycles in one Spark session, until Ctrl-C; without --cluster, of all.")
+    ] = False,
     every: Annotated[float | None, every_option("cycles", _DEFAULT_INTERVAL_S)] = None,
     remote: RemoteOption = None,
     as_json: JsonOption = False,
@@ -80,16 +82,18 @@ def run(
         groups=tuple(group or ()),
         publish=publish,
         reset_policy=reset_policy,
+        may_be_all=watch,
     )
     if watch:
         with target.policy_file(scope.config) as policy_file:
             arguments = job_arguments(
-                cluster=target.name,
+                cluster=target.name or None,
                 every=f"{every or _DEFAULT_INTERVAL_S:g}",
                 config=policy_file,
                 publish=publish,
             )
-            _watch(remote, arguments, as_json=as_json)
+            names = [] if target.name else list(target.loaded.policy.clusters)
+            _watch(remote, arguments, _Cycles(as_json, max(map(len, names), default=0)))
         return
     slot = floor_to_ms(datetime.now(UTC))
     run_id = f"command__{slot:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
@@ -152,9 +156,8 @@ def _plans(lake: str, cluster: str, snapshot_id: str | None) -> list[dict[str, A
     return plan_rows(LakeReader(lake), cluster, snapshot_id=snapshot_id)
 
 
-def _watch(remote: str | None, arguments: list[str], *, as_json: bool) -> None:
+def _watch(remote: str | None, arguments: list[str], cycles: "_Cycles") -> None:
     """Run cycles until Ctrl-C, SIGTERM or the end of what reads the output."""
-    cycles = _Cycles(as_json=as_json)
     before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         with _end_with_reader(), shown_progress(is_repeated=True) as report:
@@ -200,13 +203,18 @@ def _end_with_reader() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Cycles:
-    """Shows the cycles of a watch as they end; keeps nothing of them but counts and the last lag."""
+    """Shows the cycles of a watch as they end; keeps nothing of them but counts and the last lag.
+
+    cluster_width: Width of the column with the clusters' names; 0: there is one cluster only.
+    last_lag, num_unread_groups: Of the last cycle, by cluster.
+    """
 
     as_json: bool
+    cluster_width: int = 0
     num_cycles: int = 0
     num_failed: int = 0
-    last_lag: int | None = None
-    num_unread_groups: int = 0
+    last_lag: dict[str, int | None] = field(default_factory=dict)
+    num_unread_groups: dict[str, int] = field(default_factory=dict)
 
     def receive(self, event: CycleEnded | JobNotice | JobResult) -> None:
         """Show a cycle on standard output; a notice or a failed cycle on standard error."""
@@ -221,19 +229,21 @@ class _Cycles:
             rows = _plans_of(cycle)
             print_json(cycle | total_lag(cycle) | {"plans": rows}, is_line=True)
         elif "error" in cycle:
-            line = f"{_time(cycle['slot'])}  {cycle['error']}; next try: {_time(cycle['next_slot'])}"
+            line = f"{self._head(cycle)}  {cycle['error']}; next try: {_time(cycle['next_slot'])}"
             print_line(sys.stderr, line)
         else:
             self._print(cycle)
 
     def _print(self, cycle: dict[str, Any]) -> None:
-        num_unread = cycle["observe"].get("num_unread_groups", 0)
-        if num_unread != self.num_unread_groups and (line := _unread_groups(cycle["observe"])):
-            print_line(sys.stderr, line)
-        self.num_unread_groups = num_unread
+        cluster, num_unread = cycle["cluster"], cycle["observe"].get("num_unread_groups", 0)
+        if num_unread != self.num_unread_groups.get(cluster, 0) and (
+            line := _unread_groups(cycle["observe"])
+        ):
+            print_line(sys.stderr, f"{cluster}: {line}" if self.cluster_width else line)
+        self.num_unread_groups[cluster] = num_unread
         lag = total_lag(cycle)
-        now, before = lag["lag_records"], self.last_lag
-        self.last_lag = now
+        now, before = lag["lag_records"], self.last_lag.get(cluster)
+        self.last_lag[cluster] = now
         decided, published = cycle["decide"], cycle.get("publish", {})
         passed = decided.get("approved", 0) + decided.get("waiting", 0)
         cells = (
@@ -245,10 +255,15 @@ class _Cycles:
             number(published.get("published")),
             f"{cycle['duration_s']:.1f} s",
         )
-        time = _time(cycle["slot"])
+        first = self._head(cycle)
         if self.num_cycles - self.num_failed == 1:
-            print_line(sys.stdout, _row("slot".ljust(len(time)), _HEADINGS))
-        print_line(sys.stdout, _row(time, cells))
+            heading = f"{'slot'.ljust(len(_time(cycle['slot'])))}{'  cluster' if self.cluster_width else ''}"
+            print_line(sys.stdout, _row(heading.ljust(len(first)), _HEADINGS))
+        print_line(sys.stdout, _row(first, cells))
+
+    def _head(self, cycle: dict[str, Any]) -> str:
+        time = _time(cycle["slot"])
+        return f"{time}  {cycle['cluster'].ljust(self.cluster_width)}" if self.cluster_width else time
 
 
 def _unread_groups(observed: dict[str, Any]) -> str | None:

@@ -88,41 +88,47 @@ def open_session(
 
 
 class WarmSession:
-    """A session that is kept over the cycles, and replaced when it is lost."""
+    """A session that is kept over the cycles of one or more clusters, and replaced when it is lost."""
 
     def __init__(self, open_session: OpenSession) -> None:
         self._open_session = open_session
+        self._lock = threading.RLock()
         self._opened: AbstractContextManager[SparkSession] | None = None
         self._spark: SparkSession | None = None
 
     def get(self) -> SparkSession:
         """Return the session; open one if there is none."""
-        if self._spark is None:
-            opened = self._open_session()
-            self._spark, self._opened = opened.__enter__(), opened
-            if threading.current_thread() is threading.main_thread():
-                # PySpark's handler first cancels the jobs of its context: with a dead JVM it raises another
-                # error in place of the interrupt.
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-        return self._spark
+        with self._lock:
+            if self._spark is None:
+                opened = self._open_session()
+                self._spark, self._opened = opened.__enter__(), opened
+                if threading.current_thread() is threading.main_thread():
+                    # PySpark's handler first cancels the jobs of its context: with a dead JVM it raises
+                    # another error in place of the interrupt.
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
+            return self._spark
 
-    def drop_if_lost(self, error: Exception) -> Exception | None:
+    def drop_if_lost(self, error: Exception, spark: SparkSession | None) -> Exception | None:
         """Close the session if it does not answer any more; the next :meth:`get` then opens another.
 
-        Returns the error as the session explains it; None when the session answers, or there is none.
+        Returns the error as the session explains it; None when the session answers, or there was none.
+        spark: The session with the error, which the cycle of another cluster may have replaced.
         """
-        if self._spark is None:
+        if spark is None:
             return None
-        try:
-            self._spark.range(1).collect()
-        except Exception:  # noqa: BLE001  # whatever the client raises without its server
-            try:
-                self.close(error)
-            except JobError as explained:
-                return explained
-            except Exception:  # noqa: BLE001  # a session that is gone may fail to close
+        with self._lock:
+            if spark is not self._spark:
                 return error
-            return error
+            try:
+                spark.range(1).collect()
+            except Exception:  # noqa: BLE001  # whatever the client raises without its server
+                try:
+                    self.close(error)
+                except JobError as explained:
+                    return explained
+                except Exception:  # noqa: BLE001  # a session that is gone may fail to close
+                    return error
+                return error
         return None
 
     def close(self, error: BaseException | None = None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _LIBRARY: Final = "great_expectations"
 # It logs 200 lines when it is imported.
 logging.getLogger(_LIBRARY).setLevel(logging.WARNING)
+# The library has one current context for the process, whose cycles of several clusters are threads.
+_ONE_CONTEXT: Final = threading.Lock()
 
 
 def run_suite(
@@ -35,12 +38,13 @@ def run_suite(
     Returns the keys of the rows that failed, by the name of the entry.
     """
     gx = import_great_expectations()
-    # The context lives as long as the validation: a long-lived one keeps what it has validated.
-    context = gx.get_context(mode="ephemeral")
     # Of a single row it need not find out which one failed: that is half of its work.
     single = frame[key].iloc[0] if len(frame) == 1 else None
     values = _comparable(frame, entries)
-    [result] = _run_checkpoint(context, name, entries, values, key if single is None else None)
+    with _ONE_CONTEXT:
+        # The context lives as long as the validation: a long-lived one keeps what it has validated.
+        context = gx.get_context(mode="ephemeral")
+        [result] = _run_checkpoint(context, name, entries, values, key if single is None else None)
     found = {one.expectation_config.meta["name"]: one for one in result.results}
     return {
         entry.name: frozenset(_failed_rows(entry, found[entry.name], key, single, consequence))

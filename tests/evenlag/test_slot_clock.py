@@ -30,8 +30,8 @@ class Computer:
         self.slept += timedelta(seconds=seconds)
         self.at += timedelta(seconds=seconds)
 
-    def clock(self, every: timedelta = MINUTE) -> SlotClock:
-        return SlotClock(every, now=self.now, sleep=self.sleep)
+    def clock(self, every: timedelta = MINUTE, offset: timedelta = timedelta(0)) -> SlotClock:
+        return SlotClock(every, offset=offset, now=self.now, sleep=self.sleep)
 
 
 def at(text: str) -> datetime:
@@ -43,6 +43,15 @@ def test_the_first_cycle_begins_at_once_and_the_others_at_multiples_of_the_inter
     clock = computer.clock()
     assert [clock.wait() for _ in range(3)] == [START, at("12:01:00"), at("12:02:00")]
     assert computer.at == at("12:02:00")
+
+
+def test_later_slots_have_their_offset_from_the_multiples() -> None:
+    computer = Computer(at("12:00:45"))
+    clock = computer.clock(offset=timedelta(seconds=45))
+    assert [clock.wait() for _ in range(3)] == [at("12:00:45"), at("12:01:45"), at("12:02:45")]
+    clock.failed()
+    clock.failed()
+    assert clock.wait() == at("12:04:45")
 
 
 def test_a_slot_soon_after_the_first_is_left_out() -> None:
@@ -115,6 +124,7 @@ def test_a_long_interval_is_no_longer_after_failures() -> None:
 
 @pytest.mark.parametrize("every_s", [1, 60, 3600])
 @given(
+    offset_share=st.sampled_from([0.0, 0.0, 0.37, 0.99]),
     steps=st.lists(
         st.tuples(
             st.integers(0, 20_000_000),
@@ -126,12 +136,12 @@ def test_a_long_interval_is_no_longer_after_failures() -> None:
     start_ms=st.integers(0, 10_000_000),
 )
 def test_no_slot_is_taken_twice_and_no_wait_is_long(
-    every_s: int, steps: list[tuple[int, int, bool]], start_ms: int
+    every_s: int, offset_share: float, steps: list[tuple[int, int, bool]], start_ms: int
 ) -> None:
     """Each step: how long a cycle takes, by how much the clock is set (both in ms), and whether it fails."""
     computer = Computer(START + timedelta(milliseconds=start_ms))
     every = timedelta(seconds=every_s)
-    clock = computer.clock(every)
+    clock = computer.clock(every, offset_share * every)
     longest = max(every, timedelta(minutes=10)) + 2 * every
     slots = [clock.wait()]
     for took_ms, set_by_ms, fails in steps:

@@ -6,8 +6,12 @@ tests/end_to_end/test_watch.py runs it with the real steps.
 from __future__ import annotations
 
 import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +30,8 @@ from evenlag.job_events import CycleEnded, JobNotice
 from evenlag.slot_clock import SlotClock
 from spark_jobs import watch as watch_job
 from spark_jobs.runtime.session import WarmSession
-from spark_jobs.watch import Watch, WatchedPolicy
+from spark_jobs.watch import Watch, WatchedPolicy, Watches
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -335,3 +340,131 @@ def test_an_interrupt_within_a_cycle_is_no_failed_cycle(
         raise KeyboardInterrupt
 
     assert len(loop.run(None, interrupt)) == 1
+
+
+class Many:
+    """Watches of many clusters, whose cycles count and do what is said by cluster."""
+
+    def __init__(self, policy: Path, patch: pytest.MonkeyPatch, **deeds: Callable[[], object]) -> None:
+        self.server, self.deeds = _Server(), deeds
+        self.events: list[JobEvent] = []
+        self._is_over = False
+        patch.setattr(watch_job, "_STEPS", {CycleStep.OBSERVE: self._observe})
+        patch.setattr(watch_job, "publish_cycle", lambda *_, **__: {"published": 1})
+        patch.setattr(watch_job, "_LOOK_EVERY_S", 0.02)
+        patch.setattr(watch_job, "SlotClock", partial(SlotClock, sleep=self._sleep))
+        watched, every = WatchedPolicy(str(policy), None), timedelta(milliseconds=200)
+        self.watches = Watches(watched, every, publishes=True, send=self.events.append)
+        self.session = WarmSession(self.server.open)
+
+    def _sleep(self, seconds: float) -> None:
+        if self._is_over:
+            raise KeyboardInterrupt
+        time.sleep(min(seconds, 0.02))
+
+    def _observe(self, _: Any, __: Any, cluster: str, *___: Any) -> dict[str, Any]:
+        self.deeds.get(cluster, int)()
+        return {}
+
+    def num_cycles(self, cluster: str, error: str | None = None) -> int:
+        """Return how many cycles of a cluster ended so."""
+        found = [event.cycle for event in self.events if isinstance(event, CycleEnded)]
+        return sum(each["cluster"] == cluster and each.get("error") == error for each in found)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Run until something is so, and end all threads."""
+
+        def interrupt() -> None:
+            try:
+                wait_until(until)
+            finally:
+                self._is_over = True
+
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                self.watches.run(self.session)
+            done.result()
+        for thread in self.watches._running.values():
+            thread.join()
+
+
+def with_clusters(*names: str) -> str:
+    clusters = "".join(f"  {name}: {{bootstrap_servers: 'kafka:9092', schedule: null}}\n" for name in names)
+    return f"lake: /lake\nclusters:\n{clusters}"
+
+
+def test_no_cluster_waits_for_another_one_or_ends_with_it(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow one, one with an error that cannot pass, and one with a bug."""
+    rewrite(policy, with_clusters("slow", "wrong", "buggy", "good"))
+    is_over = threading.Event()
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    many = Many(
+        policy, monkeypatch, slow=is_over.wait, wrong=lambda: fail(ClusterMismatchError("another cluster")),
+        buggy=lambda: fail(ValueError("a bug")),
+    )  # fmt: skip
+
+    def is_done() -> bool:
+        done = (
+            many.num_cycles("good") >= 5
+            and many.num_cycles("wrong", "another cluster") >= 2
+            and many.num_cycles("buggy", "ValueError: a bug") >= 2
+        )
+        if done:
+            assert many.num_cycles("slow") == 0
+            is_over.set()
+        return done
+
+    many.run(is_done)
+    assert many.server.opened == 1
+    cycles = [event.cycle for event in many.events if isinstance(event, CycleEnded)]
+    slots = [(cycle["cluster"], cycle["slot"]) for cycle in cycles]
+    assert len(set(slots)) == len(slots)
+    assert all(cycle["publish"] == {"published": 1} for cycle in cycles if cycle["cluster"] == "good")
+
+
+def test_a_lost_session_is_replaced_once_for_all_clusters(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewrite(policy, with_clusters("one", "two"))
+    died = threading.Event()
+
+    def die_once() -> None:
+        if not died.is_set():
+            died.set()
+            many.server.is_alive = False
+            raise RuntimeError("connection reset")
+
+    many = Many(policy, monkeypatch, one=die_once)
+    lost = "Spark's session was lost, the next cycle opens another: RuntimeError: connection reset"
+    many.run(lambda: min(many.num_cycles("one"), many.num_cycles("two")) >= 2)
+    assert many.num_cycles("one", lost) == 1
+    assert (many.server.opened, many.server.closed) == (2, 1)
+
+
+def test_clusters_come_and_go_with_the_policy(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrite(policy, with_clusters("stays", "goes"))
+    many = Many(policy, monkeypatch)
+    gone: list[int] = []
+    late: list[int] = []
+
+    def is_done() -> bool:
+        if not gone and min(many.num_cycles("stays"), many.num_cycles("goes")) >= 2:
+            rewrite(policy, with_clusters("stays", "comes"))
+            gone.append(0)
+        # What was running when the file changed may still end.
+        if len(gone) == 1 and many.num_cycles("comes") >= 1:
+            gone.append(many.num_cycles("goes"))
+            late.append(many.num_cycles("stays") + 4)
+        return len(gone) == 2 and many.num_cycles("stays") >= late[0]
+
+    many.run(is_done)
+    assert many.num_cycles("goes") == gone[1]
+    assert many.num_cycles("comes") > 1
+    notices = [event.message for event in many.events if isinstance(event, JobNotice)]
+    assert notices == ["the policy file has changed: it applies from this cycle on"]

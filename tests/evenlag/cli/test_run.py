@@ -256,6 +256,29 @@ def test_a_watch_is_one_job_and_prints_a_line_per_cycle(policy: Path, recorded: 
     ]
 
 
+def test_a_watch_without_a_cluster_is_of_all_and_names_them(recorded: RecordedLake, tmp_path: Path) -> None:
+    policy = tmp_path / "many.yaml"
+    servers = "{bootstrap_servers: 'kafka:9092', schedule: null}"
+    policy.write_text(
+        f"lake: {recorded.root}\nclusters: {{{CLUSTER}: {servers}, southwest: {servers}}}\n", encoding="utf-8"
+    )
+    runner = Runner(KeyboardInterrupt())
+    of_other = {**_failed(1).cycle, "cluster": "southwest"}
+    runner.events = [_cycle(recorded, 0), CycleEnded(of_other), _cycle(recorded, 1)]
+    answer = call(runner, "run", "--config", policy, "--watch")
+    assert (runner.job, runner.arguments) == ("watch", ["--every=60", f"--config={policy}"])
+    headings, *lines = answer.stdout.splitlines()
+    assert headings.split()[:3] == ["slot", "cluster", "groups"]
+    assert [line.split()[:3] for line in lines] == [["2026-03-01", f"12:0{at}:00Z", CLUSTER] for at in (0, 1)]
+    assert "+0" in lines[1].split()
+    assert len({len(line) for line in answer.stdout.splitlines()}) == 1
+    assert "2026-03-01 12:01:00Z  southwest  no broker answered; next try" in answer.stderr
+    # Of one cycle it is not known which cluster is meant.
+    answer = call(runner, "run", "--config", policy)
+    assert answer.exit_code == 2
+    assert "name one with --cluster" in answer.stderr
+
+
 def test_a_watch_says_once_how_many_groups_could_not_be_read(policy: Path, recorded: RecordedLake) -> None:
     runner = Runner(KeyboardInterrupt())
     unread = {"num_groups": 300, "num_unread_groups": 30, "unread_group": "bad: assignment of 'm-1': null"}
