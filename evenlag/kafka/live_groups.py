@@ -146,16 +146,22 @@ class LiveOffsets:
     commits: pa.Table
     unread_topics: Mapping[str, str] = field(default_factory=dict)
 
-    def error_of(self, group_id: str, topics: Collection[str]) -> str | None:
-        """Return why offsets of a group could not be read; an error of its commits comes first."""
+    def errors(self, topics: Mapping[str, Collection[str]]) -> dict[str, str]:
+        """Return why offsets of groups could not be read, by group id; an error of its commits comes first.
+
+        topics: Names of the topics of each group.
+        """
         failed = self.commits.filter(pc.is_valid(self.commits["error"]))
-        errors = dict(zip(failed["group_id"].to_pylist(), failed["error"].to_pylist(), strict=True))
-        if group_id in errors:
-            return str(errors[group_id])
         bad = self.offsets.filter(pc.is_valid(self.offsets["error"]))
         unread = dict(zip(bad["topic"].to_pylist(), bad["error"].to_pylist(), strict=True))
         unread |= self.unread_topics
-        return next((f"topic {topic}: {unread[topic]}" for topic in topics if topic in unread), None)
+        found = {
+            group_id: f"topic {topic}: {unread[topic]}"
+            for group_id, names in topics.items()
+            for topic in reversed(tuple(names))
+            if topic in unread
+        }
+        return found | dict(zip(failed["group_id"].to_pylist(), failed["error"].to_pylist(), strict=True))
 
 
 def read_live_offsets(

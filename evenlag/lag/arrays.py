@@ -93,6 +93,20 @@ def codes(values: Any, known: Sequence[str]) -> Int64s:
     return np.asarray(pc.fill_null(found, UNKNOWN).to_numpy(), dtype=np.int64)
 
 
+def parts_of(rows: pa.Table, column: str) -> dict[Any, pa.Table]:
+    """Return the rows of each value of a column, in their order: parts of one sorted table."""
+    ordered = rows.sort_by(column).combine_chunks()
+    counts = ordered[column].combine_chunks().value_counts()
+    sizes = counts.field("counts").to_numpy()
+    starts = np.cumsum(sizes) - sizes
+    return {
+        value: ordered.slice(start, size)
+        for value, start, size in zip(
+            counts.field("values").to_pylist(), starts.tolist(), sizes.tolist(), strict=True
+        )
+    }
+
+
 def find_places(wanted: Int64s, keys: Int64s) -> Int64s:
     """Return the place of each wanted key among keys in any order; -1 for one that is missing."""
     if not len(keys):

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from evenlag.lag.arrays import parts_of
 from evenlag.lake.arrow_schema import arrow_type
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
 
@@ -48,9 +49,4 @@ def hash_plans(rows: pa.Table) -> dict[str, str]:
 
     Returns as :func:`hash_assignments`, by plan id.
     """
-    rows = rows.sort_by("plan_id")
-    found, start = {}, 0
-    for part in rows["plan_id"].combine_chunks().value_counts().to_pylist():
-        found[part["values"]] = hash_assignments(rows.slice(start, part["counts"]))
-        start += part["counts"]
-    return found
+    return {plan_id: hash_assignments(own) for plan_id, own in parts_of(rows, "plan_id").items()}

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
@@ -23,7 +24,7 @@ from evenlag.kafka.broker_requests import Deadline, RequestLimits
 from evenlag.kafka.connection import request_limits
 from evenlag.kafka.live_groups import LiveGroup, LiveOffsets, read_live_groups, read_live_offsets
 from evenlag.kafka.topic_metadata import is_not_authorized
-from evenlag.lag.arrays import codes, integers
+from evenlag.lag.arrays import codes, integers, parts_of
 from evenlag.lag.formula import count_lag
 from evenlag.lag.group_lag import is_inexact
 from evenlag.lag.partitions import join_partitions
@@ -263,24 +264,37 @@ def read_live_gains(
     group_ids = [plan["group_id"] for plan in plans]
     policies = {policy for group_id in group_ids if (policy := settings[group_id].reset_policy)}
     offsets = read_live_offsets(client, group_ids, topics, limits, policies)
-    return {
-        plan["plan_id"]: measure_gain(
-            plan,
-            live[plan["group_id"]],
-            settings[plan["group_id"]],
-            offsets,
+    return measure_gains(plans, live, settings, offsets)
+
+
+def measure_gains(
+    plans: Sequence[Mapping[str, Any]],
+    live: Mapping[str, LiveGroup],
+    settings: Mapping[str, GroupSettings],
+    offsets: LiveOffsets,
+) -> dict[str, LiveGain]:
+    """Measure plans on the current lag of their groups, by the capacities that they were planned with."""
+    groups = {plan["group_id"]: live[plan["group_id"]] for plan in plans}
+    lags = live_lags(groups, settings, offsets)
+    errors = offsets.errors({name: [topic for topic, _, _ in group.topics] for name, group in groups.items()})
+    found = {}
+    for plan in plans:
+        name = plan["group_id"]
+        found[plan["plan_id"]] = _measure_gain(
+            plan, groups[name], settings[name], lags[name], errors.get(name)
         )
-        for plan in plans
-    }
+    return found
 
 
-def measure_gain(
-    plan: Mapping[str, Any], group: LiveGroup, settings: GroupSettings, offsets: LiveOffsets
+def _measure_gain(
+    plan: Mapping[str, Any],
+    group: LiveGroup,
+    settings: GroupSettings,
+    lag: NDArray[np.int64],
+    error: str | None,
 ) -> LiveGain:
-    """Measure a plan on the current lag of its group, by the capacities that it was planned with."""
-    group_id, payload = plan["group_id"], HintPayload.decode(plan["payload"].encode())
+    payload = HintPayload.decode(plan["payload"].encode())
     sizes = [size for _, _, size in group.topics]
-    lag = group_lag(group, settings, group_id, offsets)
     first_row = dict(
         zip((topic_id for _, topic_id, _ in group.topics), np.cumsum([0, *sizes]).tolist(), strict=False)
     )
@@ -292,27 +306,40 @@ def measure_gain(
         _owners(group.held, keys, first_row, len(lag)),
         _owners(payload.assignment, keys, first_row, len(lag)),
     )
-    return LiveGain(
-        gain=gain,
-        num_unknown=int((lag < 0).sum()),
-        error=offsets.error_of(group_id, [topic for topic, _, _ in group.topics]),
-    )
+    return LiveGain(gain=gain, num_unknown=int((lag < 0).sum()), error=error)
 
 
-def group_lag(
-    group: LiveGroup, settings: GroupSettings, group_id: str, offsets: LiveOffsets
-) -> NDArray[np.int64]:
-    """Return a group's current lag in records, by its topics and partitions; -1: unknown, or a bound."""
-    names = [topic for topic, _, _ in group.topics]
-    member = {"member_id": "", "assignment": [], "subscription": names}
-    subscribed = member_rows([{"group_id": group_id, "group_state": group.state, **member}])
-    commits = offsets.commits.filter(pc.equal(offsets.commits["group_id"], group_id))
-    joined = join_partitions(offsets.offsets, commits, subscribed, lambda _group_id: settings)
+def live_lags(
+    groups: Mapping[str, LiveGroup], settings: Mapping[str, GroupSettings], offsets: LiveOffsets
+) -> dict[str, NDArray[np.int64]]:
+    """Return groups' current lag in records, by their topics and partitions; -1: unknown, or a bound."""
+    described = [
+        {
+            "group_id": group_id,
+            "group_state": group.state,
+            "member_id": "",
+            "assignment": [],
+            "subscription": [topic for topic, _, _ in group.topics],
+        }
+        for group_id, group in groups.items()
+    ]
+    is_wanted = pc.is_in(offsets.commits["group_id"], value_set=pa.array(list(groups), pa.string()))
+    commits = offsets.commits.filter(is_wanted)
+    joined = join_partitions(offsets.offsets, commits, member_rows(described), settings.__getitem__)
     rows = count_lag(joined.partitions, joined.groups, joined.member_ids, 0.0)
-    rows = rows.filter(pc.invert(is_inexact(rows)))
+    exact = rows.filter(pc.invert(is_inexact(rows)))
+    by_group = parts_of(exact.select(["group_id", "topic", "partition", "lag_records"]), "group_id")
+    return {name: _by_partition(group, by_group.get(name)) for name, group in groups.items()}
+
+
+def _by_partition(group: LiveGroup, rows: pa.Table | None) -> NDArray[np.int64]:
+    """Lag of a group by its topics and partitions, of the rows that are known."""
+    names = [topic for topic, _, _ in group.topics]
     sizes = np.array([size for _, _, size in group.topics], dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     lag = np.full(starts[-1], _UNKNOWN, dtype=np.int64)
+    if rows is None:
+        return lag
     topic, partition = codes(rows["topic"], names), integers(rows["partition"])
     is_planned = (topic >= 0) & (partition < sizes[topic] if len(sizes) else False)
     lag[(starts[topic] + partition)[is_planned]] = integers(rows["lag_records"])[is_planned]

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from evenlag.enums import Mode, PlanEvent, RequestState
 from evenlag.errors import SecretError
+from evenlag.lag.arrays import parts_of
 from evenlag.lake.arrow_schema import arrow_schema, stored_schema
 from evenlag.lake.file_pruning import may_match
 from evenlag.lake.filters import Filter, matching
@@ -165,7 +166,7 @@ def read_plans(
     rows: dict[str, _Found] = defaultdict(lambda: {table: [] for table in _SEALED})
     unreadable: dict[Table, pa.Table] = {}
     elsewhere: dict[str, Table] = {}
-    assignments = None
+    assignments: dict[str, pa.Table] | None = None
     for table in (*_SEALED, *((PLAN_ASSIGNMENTS,) if has_assignments else ())):
         files = {PLAN_EVENTS: event_files(cluster, since), PLAN_ASSIGNMENTS: [*since_day, wanted]}
         found, faults, unreadable[table], named = reader.read_checked(
@@ -173,7 +174,7 @@ def read_plans(
         )
         elsewhere |= dict.fromkeys(named, table)
         if table is PLAN_ASSIGNMENTS:
-            assignments = found.append_column(_LOG_FAULT, faults)
+            assignments = parts_of(found.append_column(_LOG_FAULT, faults), "plan_id")
             continue
         for row, fault in zip(found.to_pylist(), faults.to_pylist(), strict=True):
             rows[row["plan_id"]][table].append((row, fault))
@@ -243,7 +244,7 @@ def _verified(
     sealer: Sealer | None,
     plan_id: str,
     rows: _Found,
-    assignments: pa.Table | None,
+    assignments: Mapping[str, pa.Table] | None,
     unreadable: _Unreadable,
     elsewhere: Table | None,
 ) -> VerifiedPlan | FaultyPlan:
@@ -341,14 +342,14 @@ def _check_seals(
     return evidence
 
 
-def _select(head: Row, assignments: pa.Table | None, sealer: Sealer | None) -> pa.Table:
+def _select(head: Row, assignments: Mapping[str, pa.Table] | None, sealer: Sealer | None) -> pa.Table:
     """The rows of ``plan_assignments`` of a plan; none if they were not read."""
-    if assignments is None:
-        return arrow_schema(PLAN_ASSIGNMENTS).empty_table()
-    own = assignments.filter(pc.equal(assignments["plan_id"], head["plan_id"]))
-    faults = own[_LOG_FAULT].drop_null().to_pylist()
-    own = own.drop_columns([_LOG_FAULT])
-    if sealer is not None:
+    own, faults = arrow_schema(PLAN_ASSIGNMENTS).empty_table(), []
+    if assignments is not None and head["plan_id"] in assignments:
+        own = assignments[head["plan_id"]]
+        faults = own[_LOG_FAULT].drop_null().to_pylist()
+        own = own.drop_columns([_LOG_FAULT])
+    if assignments is not None and sealer is not None:
         if faults:
             raise _FaultError(f"its row of {PLAN_ASSIGNMENTS.name} {faults[0]}")
         is_same = all(set(pc.unique(own[name]).to_pylist()) == {head[name]} for name in SHARED_COLUMNS)

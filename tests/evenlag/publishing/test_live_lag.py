@@ -13,7 +13,7 @@ from evenlag.lag.speed_rows import with_speeds
 from evenlag.lake.tables import COMMITS, LAG, MEMBERS, OFFSETS, SPEEDS
 from evenlag.planning.plan_batch import plan_batch
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
-from evenlag.publishing.publish_checks import LiveGain, group_lag, measure_gain
+from evenlag.publishing.publish_checks import LiveGain, live_lags, measure_gains
 from tests.support.lag_rules import LAG_RULES, LagRule
 from tests.support.lakes.lag_rule_rows import rule_rows
 from tests.support.lakes.snapshots import NOW, TOPIC_IDS, arrow, commit, member, offset, plan_context
@@ -40,20 +40,24 @@ def test_lag_is_counted_by_the_rules_of_the_table(rule: LagRule) -> None:
     settings = GroupSettings(reset_policy=rule.reset, isolation_level=rule.isolation)
     # A bound is not enough to publish by.
     expected = -1 if rule.lag is None or rule.bound is not None else rule.lag
-    assert group_lag(group, settings, rule.name, offsets).tolist() == [expected]
+    lags = live_lags({rule.name: group}, {rule.name: settings}, offsets)
+    assert lags[rule.name].tolist() == [expected]
 
 
 def test_each_partition_has_its_place_by_topic_and_number() -> None:
     """A partition that is not there any more, or was added since, is unknown."""
     rows = [offset(0, 10), offset(1, 20), offset(3, 30), offset(0, 5, topic="u"), offset(1, 7, topic="u")]
-    commits = [commit(0, 1), commit(3, 3), commit(0, 2, topic="u"), commit(1, 9, group="other")]
+    commits = [commit(0, 1), commit(3, 3), commit(0, 2, topic="u"), commit(1, 4, topic="u", group="other")]
     topics = (("u", TOPIC_IDS["u"], 1), ("t", TOPIC_ID, 3), ("gone", "id", 2))
     group = LiveGroup("Stable", "evenlag", "f", topics=topics)
     offsets = LiveOffsets(arrow(OFFSETS, rows), arrow(COMMITS, commits), {"gone": "it does not exist"})
-    settings = GroupSettings(reset_policy="earliest")
-    assert group_lag(group, settings, "g", offsets).tolist() == [3, 9, 20, -1, -1, -1]
-    assert offsets.error_of("g", ["t", "gone"]) == "topic gone: it does not exist"
-    assert offsets.error_of("g", ["t", "u"]) is None
+    earliest, none = GroupSettings(reset_policy="earliest"), GroupSettings()
+    other = LiveGroup("Stable", "evenlag", "f", topics=(("u", TOPIC_IDS["u"], 2),))
+    lags = live_lags({"g": group, "other": other}, {"g": earliest, "other": none}, offsets)
+    assert lags["g"].tolist() == [3, 9, 20, -1, -1, -1]
+    assert lags["other"].tolist() == [-1, 3]
+    names = {"g": ["t", "gone"], "other": ["t", "u"]}
+    assert offsets.errors(names) == {"g": "topic gone: it does not exist"}
 
 
 def measure(
@@ -73,13 +77,14 @@ def measure(
         count_slack=0,
         max_moves=2,
     )
-    plan = {"group_id": group, "payload": payload.encode().decode(), "capacities": None}
+    plan = {"plan_id": "p", "group_id": group, "payload": payload.encode().decode(), "capacities": None}
     rows = [offset(n, end, stable=(stable or ends)[n]) for n, end in enumerate(ends)]
     rows = [row | {"error": None if ends[n] >= 0 else "refused"} for n, row in enumerate(rows)]
     commits = [commit(number, 0) for number in range(4)]
     refused = {"group_id": "refused", "read_at": NOW, "error": "CoordinatorNotAvailableError"}
     offsets = LiveOffsets(arrow(OFFSETS, rows), arrow(COMMITS, [*commits, refused]))
-    return measure_gain(plan, LIVE, settings or GroupSettings(), offsets)
+    found = measure_gains([plan], {group: LIVE}, {group: settings or GroupSettings()}, offsets)
+    return found["p"]
 
 
 def test_a_plan_is_measured_on_the_lag_of_this_moment() -> None:
@@ -136,7 +141,7 @@ def test_a_plan_by_measured_speeds_is_judged_by_them() -> None:
         arrow(MEMBERS, [member(name) for name in names]), arrow(SPEEDS, [{"group_id": "g", "members": known}])
     )
     (answer,) = plan_batch(arrow(LAG, rows), members, context).to_pylist()
-    plan = {"group_id": "g", **answer["head"]}
+    plan = {"plan_id": "p", "group_id": "g", **answer["head"]}
     live = LiveGroup(
         state="Stable",
         assignor="evenlag",
@@ -148,7 +153,8 @@ def test_a_plan_by_measured_speeds_is_judged_by_them() -> None:
         arrow(OFFSETS, [offset(number, 100) for number in range(21)]),
         arrow(COMMITS, [commit(number, 0) for number in range(21)]),
     )
-    found = measure_gain(plan, live, context.policy.group_settings("c", "g"), offsets)
+    settings = {"g": context.policy.group_settings("c", "g")}
+    [found] = measure_gains([plan], {"g": live}, settings, offsets).values()
     # The slowest member's 700 records become 300, at half of the typical speed.
     assert [plan["gain"], found.gain] == pytest.approx([1 - 300 / 700] * 2)
     assert [each["capacity"] for each in plan["capacities"]] == pytest.approx([0.5, 1.0, 2.0])
