@@ -34,8 +34,6 @@ _S3A_CONF: Final = {
     # So that a root has one name: deltalake takes s3: and s3a:, Hadoop only the latter.
     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
-    # A listing of a log begins at the version that is asked for.
-    "spark.hadoop.delta.enableFastS3AListFrom": "true",
     # Names of data files are unique: nobody looks whether they, or folders named so, are there. A commit is
     # a put on condition, whatever this says.
     "spark.hadoop.fs.s3a.performance.flags": "create,delete,mkdir",
@@ -68,6 +66,11 @@ def _s3_address(environ: Mapping[str, str]) -> dict[str, str]:
     return conf
 
 
+# By Spark's own manager of checkpoint files, the checksum file of a commit to S3 costs 21 requests. This one
+# puts it, and leaves files of other schemes to Spark's.
+_CHECKSUM_FILES: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass": "evenlag.storage.S3CheckpointFileManager"
+}
 # The older setting applies to every scheme; Delta rejects both together.
 _CLASS_FOR_ALL: Final = "spark.delta.logStore.class"
 # Delta's own log stores for one driver.
@@ -125,7 +128,7 @@ def log_store_conf(given: Mapping[str, str]) -> dict[str, str]:
     """
     if not has_log_store() or _CLASS_FOR_ALL in given:
         return {}
-    wanted = {log_store_key(scheme): store for scheme, store in LOG_STORES.items() if store}
+    wanted = {log_store_key(scheme): store for scheme, store in LOG_STORES.items() if store} | _CHECKSUM_FILES
     return {key: value for key, value in wanted.items() if key not in given}
 
 

@@ -23,7 +23,8 @@ def test_it_is_built_once_and_replaces_that_of_other_sources(tmp_path: Path) -> 
     assert sorted(tmp_path.iterdir()) == sorted([jar, delta])
     with zipfile.ZipFile(jar) as archive:
         names = set(archive.namelist())
-    assert {f"evenlag/storage/{name}LogStore.class" for name in ("HardLink", "S3Conditional")} <= names
+    expected = ("HardLinkLogStore", "S3ConditionalLogStore", "S3CheckpointFileManager")
+    assert {f"evenlag/storage/{name}.class" for name in expected} <= names
     built = jar.stat().st_mtime_ns
     assert jars.ensure_log_store(tmp_path) == jar
     assert jar.stat().st_mtime_ns == built

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 HARD_LINK = "evenlag.storage.HardLinkLogStore"
 CONDITIONAL = "evenlag.storage.S3ConditionalLogStore"
+CHECKSUM_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 POLICY = "lake: {}\nclusters:\n  a: {{bootstrap_servers: a:1}}\n  b: {{bootstrap_servers: b:1}}\n"
 
 
@@ -114,11 +115,12 @@ def test_a_session_uses_the_log_stores_where_their_jar_is(
         "spark.delta.logStore.file.impl": HARD_LINK,
         "spark.delta.logStore.s3.impl": CONDITIONAL,
         "spark.delta.logStore.s3a.impl": CONDITIONAL,
+        CHECKSUM_FILES: "evenlag.storage.S3CheckpointFileManager",
     }
     assert all(log_store_problem(lake, conf.get) is None for lake in ("/a", "s3://b/l", "s3a://b/l"))
     # What the user has chosen stays; Delta refuses both settings together.
-    chosen = {"spark.delta.logStore.file.impl": "our.LogStore"}
-    assert "spark.delta.logStore.file.impl" not in log_store_conf(chosen)
+    chosen = {"spark.delta.logStore.file.impl": "our.LogStore", CHECKSUM_FILES: "our.Manager"}
+    assert not chosen.keys() & log_store_conf(chosen).keys()
     assert log_store_conf({"spark.delta.logStore.class": "our.LogStore"}) == {}
 
 

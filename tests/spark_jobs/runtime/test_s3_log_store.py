@@ -13,11 +13,14 @@ import pytest
 from evenlag.lake.spark_storage import lake_storage_conf
 from sandbox.jars import s3_jars
 from tests.support.log_store.committers import Committer, compile_committer
+from tests.support.s3.counted import counting_proxy
 from tests.support.s3.lost_answers import losing_proxy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from tests.support.s3.server import S3Server
 
@@ -113,3 +116,30 @@ def test_a_commit_whose_answer_was_lost_is_recognized_as_ones_own(s3: S3Server, 
         # Each was put twice: the second time the server refused it.
         assert len(proxy.lost) == 5
     assert commits(s3, "unsure") == Counter(f'{{"txn":{{"appId":"jvm/{n}","version":1}}}}' for n in range(5))
+
+
+def test_an_append_lists_once_and_puts_data_commit_and_checksum(s3: S3Server, spark: SparkSession) -> None:
+    s3.make_bucket("appended")
+    table = "s3://appended/lake/table"
+    with counting_proxy(s3.endpoint) as proxy, ExitStack() as stack:
+        for key, value in hadoop_conf(s3.environment() | {"AWS_ENDPOINT_URL": proxy.endpoint}).items():
+            # The session began before the server.
+            if key.startswith("fs.s3a."):
+                spark.conf.set(key, value)
+                stack.callback(spark.conf.unset, key)
+
+        def append() -> None:
+            spark.range(3).coalesce(1).write.format("delta").mode("append").save(table)
+
+        append()
+        append()
+        with proxy.counted() as counts:
+            append()
+        rows = spark.read.format("delta").load(table).count()
+    found = {operation: count for (operation, _), count in counts.items()}
+    # Delta looks at what it has written: twice at the data, once at the commit.
+    assert found == {"LIST": 1, "PUT": 2, "HEAD": 2, "PUT commit": 1, "HEAD log": 1}
+    assert rows == 9
+    log = s3.folder / "appended" / "lake" / "table" / "_delta_log"
+    assert sorted(file.name for file in log.glob("*.crc")) == [f"{n:020d}.crc" for n in range(3)]
+    assert not list(log.glob(".*tmp*"))

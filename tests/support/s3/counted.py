@@ -32,7 +32,7 @@ class CountingProxy(LosingProxy):
             operation = "LIST"
         elif method in {"GET", "HEAD"} and "_delta_log" in name:
             operation = f"{method} log"
-        elif method == "PUT" and condition:
+        elif method == "PUT" and condition and name.endswith(".json"):
             operation = "PUT commit"
         with self._lock:
             self.counts[operation, table] += 1

@@ -1,18 +1,21 @@
 package evenlag.storage;
 
 import io.delta.storage.S3SingleDriverLogStore;
+import io.delta.storage.internal.S3LogStoreUtil;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.Iterator;
 import java.util.UUID;
 import java.util.concurrent.ThreadLocalRandom;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
+import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
@@ -60,6 +63,21 @@ public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
         create(files, target, content);
     }
 
+    /** Lists by one request: Delta's store first looks whether the folder exists, here only if no file is found. */
+    @Override
+    public Iterator<FileStatus> listFrom(Path path, Configuration hadoopConf) throws IOException {
+        FileSystem files = path.getFileSystem(hadoopConf);
+        Path first = files.makeQualified(path);
+        FileStatus[] found = S3LogStoreUtil.s3ListFromArray(files, first, first.getParent());
+        if (found.length == 0) {
+            return super.listFrom(path, hadoopConf);
+        }
+        return Arrays.stream(found)
+                .filter(file -> file.getPath().getName().compareTo(first.getName()) >= 0)
+                .sorted(Comparator.comparing(file -> file.getPath().getName()))
+                .iterator();
+    }
+
     private static void create(FileSystem files, Path target, byte[] content) throws IOException {
         String writer = UUID.randomUUID().toString();
         for (int attempt = 1; ; attempt++) {
@@ -82,18 +100,31 @@ public final class S3ConditionalLogStore extends S3SingleDriverLogStore {
     }
 
     private static void put(FileSystem files, Path target, byte[] content, String writer) throws IOException {
-        FSDataOutputStream stream;
+        finish(open(files, target, writer), content);
+    }
+
+    /**
+     * Opens an object, which is put when it is closed, unless it exists then.
+     *
+     * @param files S3A.
+     * @param target The object.
+     * @param writer The id that its metadata has; null for none.
+     * @return The stream.
+     * @throws IOException If the file system has no such puts.
+     */
+    static FSDataOutputStream open(FileSystem files, Path target, String writer) throws IOException {
         try {
             FSDataOutputStreamBuilder<?, ?> builder = files.createFile(target);
             builder.overwrite(false).recursive();
             builder.must(CONDITIONAL, true);
-            builder.must(CREATE_HEADER, writer);
-            stream = builder.build();
+            if (writer != null) {
+                builder.must(CREATE_HEADER, writer);
+            }
+            return builder.build();
         } catch (IllegalArgumentException error) {
             throw new IOException("the file system of " + target + " has no conditional create: it must be S3A of "
                     + "Hadoop 3.4.2 or newer, with fs.s3a.create.conditional.enabled", error);
         }
-        finish(stream, content);
     }
 
     /** Puts the object when all of its content is there: S3 shows an object when it is complete. */
