@@ -26,6 +26,7 @@ import pyarrow as pa
 from evenlag.errors import JobError, LakeError, SchemaError
 from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.schema_evolution import PROTOCOL
+from evenlag.lake.small_files import forget_files
 from evenlag.lake.tables import Table
 
 _TODO: Final = "restore the table ('The lake is lost' in docs/runbook.md)"
@@ -112,8 +113,9 @@ def note_write(paths: LakePaths, table: Table, *, is_known: bool = False) -> Non
 
 
 def forget_tables() -> None:
-    """Close the tables that this process keeps open."""
+    """Close the tables that this process keeps open, and release the files that it has in memory."""
     _IDLE.clear()
+    forget_files()
 
 
 def _newest(folder: str, idle: _Idle | None) -> _Idle:

@@ -40,6 +40,12 @@ def storage_handler() -> Any:
     return SmallFiles
 
 
+def forget_files() -> None:
+    """Release all of them."""
+    with _LOCK:
+        _KEPT.clear()
+
+
 def _keep(key: tuple[str, str], content: bytes) -> None:
     with _LOCK:
         _KEPT[key] = content
