@@ -20,9 +20,11 @@ from evenlag.airflow.spark_task import (
     DAY,
     SPARK_CONNECTION,
     SPARK_TIMEOUT,
+    SparkJobOperator,
     SparkOptions,
     cluster_job,
     cycle_timeout,
+    cycles_job,
     maintain_job,
     spark_step,
 )
@@ -142,7 +144,7 @@ def _timetable(kind: Any, schedule: str | None) -> Any:
 
 
 def _lag_rebalance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
-    """Balance lag within the consumer groups of one Kafka cluster.
+    """Balance lag within the consumer groups of a Kafka cluster.
 
     **What it makes.** One run is one cycle: `observe` takes a snapshot of the offsets, commits and members
     of the cluster, computes lag, and determines the outcomes of earlier hints; `decide` plans every group
@@ -150,11 +152,13 @@ def _lag_rebalance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
     hint topic. For each plan of a group in mode `approve`, `find_waiting` and `ask` start a run of
     `plan_approval` without waiting for it. A group without a rule in the policy is in mode `shadow`: it is
     planned but never gets a hint. `report` sends new and resolved alerts to the notifier named by
-    `EVENLAG_NOTIFIER`, and metrics to Airflow's backend.
+    `EVENLAG_NOTIFIER`, and metrics to Airflow's backend. With `group_clusters`, `cycles` does the first
+    three for all clusters at the same time; what it says failed is tried again, and the others are left as
+    they are.
 
     **Inputs.** The policy file of `make_dags`, by default the one that `EVENLAG_CONFIG` names (it defines
-    one DAG per cluster), a Spark connection, by default `spark_default`, and the secrets of the cluster in
-    the environment of the workers, or its connection of `kafka_conn_ids`.
+    one DAG per cluster, or with `group_clusters` one), a Spark connection, by default `spark_default`, and
+    the secrets of the cluster in the environment of the workers, or its connection of `kafka_conn_ids`.
 
     **Running it again.** Clear a failed task: all tasks are idempotent. A slot has one snapshot, the same
     snapshot gives the same plans, and a repeated publish writes the same sequence number. A manual run is a
@@ -172,27 +176,35 @@ def _lag_rebalance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
     4. `publish` reports *another publisher has taken over*: Airflow retries it, and it reads the current
        state.
     """
-    for cluster, settings in policy.settings.clusters.items():
-        timeout = cycle_timeout(settings.schedule)
+    by_dag: dict[str, list[str]] = {}
+    for cluster in policy.settings.clusters:
+        by_dag.setdefault(policy.settings.cycle_dag(cluster), []).append(cluster)
+    for name, clusters in by_dag.items():
+        schedule = policy.settings.clusters[clusters[0]].schedule
+        timeout = cycle_timeout(schedule)
+        is_grouped = policy.settings.group_clusters
         with _dag(
             _lag_rebalance,
             options,
             (Tag.KAFKA, Tag.REBALANCE),
-            name=f"lag_rebalance__{cluster}",
-            description=f"Observe, decide and publish for the cluster {cluster}",
-            schedule=_timetable(CronDataIntervalTimetable, settings.schedule),
+            name=name,
+            description="Observe, decide and publish for "
+            + (f"{len(clusters)} clusters" if is_grouped else f"the cluster {clusters[0]}"),
+            schedule=_timetable(CronDataIntervalTimetable, schedule),
             # One run at a time: the next run determines the outcomes of hints.
             # A backfill would write the current state of Kafka into past slots.
             **run_types("scheduled", "manual"),
             dagrun_timeout=RUN_TIMEOUT_FACTOR * timeout,
         ) as made:
-            _add_cycle(made, cluster, timeout, policy, options)
+            if is_grouped:
+                _add_cycles(made, clusters, policy, options)
+            else:
+                _add_cycle(made, clusters[0], timeout, policy, options)
         yield made
 
 
 def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: _DagPolicy, options: _DagOptions) -> None:
     from airflow.providers.standard.operators.empty import EmptyOperator
-    from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 
     config, prefix, conn_ids = policy.path, options.dag_prefix, options.kafka_conn_ids
     of_spark: dict[str, Any] = {
@@ -208,27 +220,60 @@ def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: _DagPolicy, o
         "decide",
         **of_spark,
         outlets=[product_alias(dag.dag_id, Product.PLANS)],
-        after_success=tasks.plans_asset_updater(config, cluster, prefix),
+        after_success=tasks.assets_updater(config, [cluster], prefix, [Product.PLANS]),
     )
     hints = product_alias(dag.dag_id, Product.HINTS)
     published = tasks.publish.override(outlets=[hints])(str(config), cluster, prefix, conn_ids)
-    with_lineage(published, "publish", str(config), cluster)
+    with_lineage(published, ["publish"], str(config), [cluster])
     # report counts what publish has published, and runs after a failure too. The state of a run is that
     # of its last tasks: completed fails with publish, so a failed run stays failed if report succeeds.
     completed = EmptyOperator(task_id="completed", execution_timeout=PUBLISH_TIMEOUT)
     observe >> decide >> published >> [tasks.report(str(config), cluster, prefix), completed]
-    if Mode.APPROVE in policy.settings.modes(cluster):
-        waiting = tasks.find_waiting(str(config), cluster)
-        TriggerDagRunOperator.partial(
-            task_id="ask",
-            trigger_dag_id=f"{options.dag_prefix}plan_approval",
-            logical_date=None,
-            # A retry of this task or of the cycle finds the existing run of the plan.
-            skip_when_already_exists=True,
-            openlineage_inject_parent_info=False,
-            execution_timeout=PUBLISH_TIMEOUT,
-        ).expand_kwargs(waiting)
-        decide >> waiting
+    _add_questions(decide, [cluster], policy, options)
+
+
+def _add_cycles(dag: DAG, clusters: Sequence[str], policy: _DagPolicy, options: _DagOptions) -> None:
+    from airflow.providers.standard.operators.empty import EmptyOperator
+
+    config, prefix = policy.path, options.dag_prefix
+    cycles = cycles_job(
+        clusters,
+        policy.settings.clusters[clusters[0]].schedule,
+        config=config,
+        options=options.spark,
+        kafka_conn_ids=options.kafka_conn_ids,
+        refuses_backfill=True,
+        outlets=[
+            *(cluster_asset(prefix, name, Product.SNAPSHOTS) for name in clusters),
+            *(product_alias(dag.dag_id, product) for product in (Product.PLANS, Product.HINTS)),
+        ],
+        after_success=tasks.assets_updater(config, clusters, prefix, [Product.PLANS, Product.HINTS]),
+    )
+    completed = EmptyOperator(task_id="completed", execution_timeout=PUBLISH_TIMEOUT)
+    cycles >> [tasks.report_all(str(config), clusters, prefix), completed]
+    _add_questions(cycles, clusters, policy, options)
+
+
+def _add_questions(
+    decide: SparkJobOperator, clusters: Sequence[str], policy: _DagPolicy, options: _DagOptions
+) -> None:
+    """Add the tasks that ask about plans, where groups may have the mode `approve`."""
+    from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
+
+    asking = [name for name in clusters if Mode.APPROVE in policy.settings.modes(name)]
+    if not asking:
+        return
+    waiting = tasks.find_waiting(str(policy.path), asking)
+    TriggerDagRunOperator.partial(
+        task_id="ask",
+        trigger_dag_id=f"{options.dag_prefix}plan_approval",
+        logical_date=None,
+        # A retry of this task or of the cycle finds the existing run of the plan.
+        skip_when_already_exists=True,
+        openlineage_inject_parent_info=False,
+        execution_timeout=PUBLISH_TIMEOUT,
+    ).expand_kwargs(waiting)
+    decide >> waiting
 
 
 def _plan_approval(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
@@ -302,7 +347,7 @@ def _plan_approval(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
             config, _prepared("slot"), options.dag_prefix, options.kafka_conn_ids
         )
         for each, step in ((prepared, "ask"), (approve, "answer"), (published, "publish")):
-            with_lineage(each, step, config, is_of_run=True)
+            with_lineage(each, [step], config, is_of_run=True)
         prepared >> approve >> published
     yield made
 

@@ -4,6 +4,7 @@ OpenLineage is imported only when the provider requests lineage. The lineage con
 topics and the columns of the table contracts.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import ParseResult, urlparse
@@ -114,19 +115,35 @@ def step_datasets(step: str, config: str, cluster: str | None) -> tuple[list[Dat
 
 
 def with_lineage(
-    task: Any, step: str, config: str, cluster: str | None = None, *, is_of_run: bool = False
+    task: Any,
+    steps: Sequence[str],
+    config: str,
+    clusters: Sequence[str | None] = (None,),
+    *,
+    is_of_run: bool = False,
 ) -> None:
-    """Add inputs and outputs, with their columns, to a task of a cluster, or of the run's ``cluster``."""
+    """Add inputs and outputs, with their columns, to a task of clusters, or of the run's ``cluster``."""
 
     def lineage(task_instance: Any) -> Any:
         from airflow.providers.openlineage.extractors import OperatorLineage
 
         from evenlag.airflow.kafka_connection import SERVERS_READ
 
-        name = task_instance.get_template_context()["params"]["cluster"] if is_of_run else cluster
-        with replaced_environment(SERVERS_READ.get(name, {})):
-            inputs, outputs = (list(map(_openlineage, part)) for part in step_datasets(step, config, name))
-        return OperatorLineage(inputs=inputs, outputs=outputs)
+        names = clusters
+        if is_of_run:
+            names = [task_instance.get_template_context()["params"]["cluster"]]
+        # Each dataset once, in order.
+        inputs: dict[Dataset, None] = {}
+        outputs: dict[Dataset, None] = {}
+        for name in names:
+            with replaced_environment(SERVERS_READ.get(name, {})):
+                for step in steps:
+                    read, written = step_datasets(step, config, name)
+                    inputs |= dict.fromkeys(read)
+                    outputs |= dict.fromkeys(written)
+        return OperatorLineage(
+            inputs=list(map(_openlineage, inputs)), outputs=list(map(_openlineage, outputs))
+        )
 
     # Calling a decorated function returns its future result; the operator is an attribute of it.
     vars(getattr(task, "operator", task))["get_openlineage_facets_on_complete"] = lineage

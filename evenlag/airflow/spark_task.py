@@ -5,7 +5,7 @@ server and needs no JVM. A connection of type Spark: ``spark-submit`` to its mas
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from evenlag.airflow.compat import AirflowException, AirflowFailException
 from evenlag.airflow.job_process import TaskJob, spark_python
 from evenlag.airflow.kafka_connection import connection_variables
 from evenlag.airflow.lineage import with_lineage
+from evenlag.enums import CycleStep
 from evenlag.errors import JarError
 from evenlag.lake.location import LakePaths
 from evenlag.policy.cron import last_due
@@ -50,12 +51,15 @@ SPARK_TIMEOUT: Final = timedelta(minutes=20)
 # A cycle that starts more often than every four minutes is short: a task that hangs must not cost 20 slots.
 SHORTEST_SPARK_TIMEOUT: Final = timedelta(minutes=5)
 _SLOTS_PER_TIMEOUT: Final = 5
+_LONGEST_WAIT: Final = SPARK_TIMEOUT / 2
 # The same result at each parse, whatever the time: another timeout would be another version of the DAG.
 _REFERENCE: Final = datetime(2026, 1, 1, tzinfo=UTC)
 # A day of 2,000 groups under four policies.
 COMPARE_TIMEOUT: Final = timedelta(hours=2)
 # The first run on a lake without maintenance so far processes all of its days; the next run continues.
 MAINTENANCE_TIMEOUT: Final = timedelta(hours=6)
+# The steps of whole cycles in one job.
+CYCLE_STEPS: Final = (CycleStep.OBSERVE, CycleStep.DECIDE, CycleStep.PUBLISH)
 # Of the Spark tasks of a cycle; all others have 1.
 CYCLE_PRIORITY: Final = 10
 # A manual run takes a snapshot of its own, at the time at which it became due. The form of Airflow's page
@@ -80,7 +84,7 @@ class SparkJobOperator(SparkSubmitOperator):
     names the missing setting. It does not retry a job whose exit code means that a retry cannot help.
 
     config: Path of the policy file.
-    cluster, kafka_conn_ids: The cluster of the job, and the Airflow connections to clusters.
+    clusters, kafka_conn_ids: The clusters of the job, and the Airflow connections to clusters.
     refuses_backfill: Whether the task fails in a run of a backfill. Before Airflow 3.2, a DAG cannot refuse
         one itself.
     after_success: Called with the task's context after the job has succeeded; None for nothing.
@@ -94,7 +98,7 @@ class SparkJobOperator(SparkSubmitOperator):
         *,
         config: str,
         conn_id: str,
-        cluster: str | None = None,
+        clusters: Sequence[str] = (),
         kafka_conn_ids: Mapping[str, str] | None = None,
         refuses_backfill: bool = False,
         after_success: Callable[[Context], None] | None = None,
@@ -103,7 +107,7 @@ class SparkJobOperator(SparkSubmitOperator):
         super().__init__(conn_id=conn_id, **kwargs)
         self.config = config
         self.spark_conn_id = conn_id
-        self.cluster = cluster
+        self.clusters = tuple(clusters)
         self.kafka_conn_ids = kafka_conn_ids or {}
         self.refuses_backfill = refuses_backfill
         self.after_success = after_success
@@ -116,7 +120,8 @@ class SparkJobOperator(SparkSubmitOperator):
             raise AirflowFailException(
                 "this DAG has no backfill: it would write the current state of Kafka into past slots"
             )
-        connection, kafka = self._read_connection(), self.kafka_conn_ids.get(self.cluster or "")
+        connection = self._read_connection()
+        kafka = next((name for name in self.clusters if name in self.kafka_conn_ids), None)
         if connection.conn_type == CONNECT_TYPE:
             try:
                 server_of(connection)
@@ -132,15 +137,17 @@ class SparkJobOperator(SparkSubmitOperator):
         elif kafka is not None and connection.extra_dejson.get("deploy-mode") == "cluster":
             # The environment does not reach that driver, and Spark's configuration is no place for secrets.
             raise self._wrong_connection(
-                f"a driver in deploy mode cluster does not get {kafka!r}, the connection to the cluster "
-                f"{self.cluster!r}",
+                f"a driver in deploy mode cluster does not get {self.kafka_conn_ids[kafka]!r}, the "
+                f"connection to the cluster {kafka!r}",
                 self._submit_example(),
             )
 
     def execute(self, context: Context) -> None:
         """Run the job and wait for it."""
         connection = self._read_connection()
-        variables = connection_variables(self.kafka_conn_ids, self.cluster)
+        variables: dict[str, str] = {}
+        for name in self.clusters:
+            variables |= connection_variables(self.kafka_conn_ids, name)
         if connection.conn_type == CONNECT_TYPE:
             self._run_by_connect(connection, variables)
         else:
@@ -262,6 +269,14 @@ def cycle_timeout(schedule: str | None) -> timedelta:
     return min(SPARK_TIMEOUT, max(SHORTEST_SPARK_TIMEOUT, _SLOTS_PER_TIMEOUT * (newest - before)))
 
 
+def _cycle_limit(schedule: str | None) -> timedelta:
+    """How long a job waits for a cluster when the others have ended: as long as from slot to slot."""
+    if schedule is None:
+        return _LONGEST_WAIT
+    newest, before = last_due(schedule, _REFERENCE, 2)
+    return min(_LONGEST_WAIT, max(timedelta(minutes=1), newest - before))
+
+
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
     """Where the Spark tasks of a DAG run, and how many of them.
@@ -296,9 +311,34 @@ def spark_step(
         [step, "--config", str(config), "--cluster", cluster, "--slot", SLOT, "--run-id", RUN_ID],
         options,
         config=config,
-        cluster=cluster,
+        clusters=[cluster],
         execution_timeout=timeout,
         # When a pool has one free slot, a cycle gets it before a backfill.
+        priority_weight=CYCLE_PRIORITY,
+        **kwargs,
+    )
+
+
+def cycles_job(
+    clusters: Sequence[str],
+    schedule: str | None,
+    *,
+    config: Path,
+    options: SparkOptions = _DEFAULTS,
+    **kwargs: Any,
+) -> SparkJobOperator:
+    """Build the task of whole cycles of many clusters, none of which waits long for another one."""
+    named = [word for name in clusters for word in ("--cluster", name)]
+    limit = ("--limit-s", f"{_cycle_limit(schedule).total_seconds():.0f}")
+    return _submit(
+        "cycles",
+        "cycle",
+        [*CYCLE_STEPS, "--config", str(config), *named, "--slot", SLOT, "--run-id", RUN_ID, *limit],
+        options,
+        config=config,
+        clusters=clusters,
+        steps=CYCLE_STEPS,
+        execution_timeout=cycle_timeout(schedule),
         priority_weight=CYCLE_PRIORITY,
         **kwargs,
     )
@@ -314,7 +354,7 @@ def cluster_job(
         ["--config", str(config), "--cluster", cluster, *arguments],
         options,
         config=config,
-        cluster=cluster,
+        clusters=[cluster],
         task_id=f"{job}__{cluster}",
         **kwargs,
     )
@@ -328,7 +368,6 @@ def maintain_job(*, config: Path, options: SparkOptions) -> SparkJobOperator:
         ["--config", str(config)],
         options,
         config=config,
-        cluster=None,
         execution_timeout=MAINTENANCE_TIMEOUT,
     )
 
@@ -340,7 +379,8 @@ def _submit(
     options: SparkOptions,
     *,
     config: Path,
-    cluster: str | None,
+    clusters: Sequence[str] = (),
+    steps: Sequence[str] = (),
     kafka_conn_ids: Mapping[str, str] | None = None,
     **kwargs: Any,
 ) -> SparkJobOperator:
@@ -350,10 +390,10 @@ def _submit(
     made = SparkJobOperator(
         conn_id=options.conn_id,
         config=str(config),
-        cluster=cluster,
+        clusters=clusters,
         kafka_conn_ids=kafka_conn_ids,
         application=str(_jobs_folder() / f"{job}.py"),
-        name="-".join(["evenlag", step.replace("_", "-"), *([cluster] if cluster else [])]),
+        name="-".join(["evenlag", step.replace("_", "-"), *(clusters if len(clusters) == 1 else ())]),
         jars=",".join(delta_jars()) or None,
         application_args=arguments,
         max_active_tis_per_dag=options.max_active_tis_per_dag,
@@ -362,7 +402,7 @@ def _submit(
         doc_md=f"`spark_jobs/{job}.py`, run through the connection `{options.conn_id}`.",
         **(defaults | kwargs),
     )
-    with_lineage(made, step, str(config), cluster)
+    with_lineage(made, steps or [step], str(config), clusters or [None])
     return made
 
 

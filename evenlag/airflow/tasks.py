@@ -22,15 +22,17 @@ from airflow.sdk.log import mask_secret
 
 from evenlag.airflow.compat import AirflowFailException, AirflowSkipException, send_gauge
 from evenlag.airflow.kafka_connection import kafka_connection
-from evenlag.airflow.spark_task import slot_of
+from evenlag.airflow.spark_task import SPARK_TIMEOUT, slot_of
+from evenlag.enums import PlanEvent
 from evenlag.errors import FencedPublisherError, JobError
-from evenlag.lake.tables import PLANS
+from evenlag.lake.tables import PLAN_EVENTS, PLANS
 from evenlag.logging_setup import log_fields, named_logger
 from evenlag.policy.loader import load_policy
 from evenlag.redaction import tell_secrets
 from evenlag.safe_text import printable, printable_lines
 
 if TYPE_CHECKING:
+    from evenlag.lake.reader import LakeReader
     from evenlag.monitoring.alerts import AlertChanges
 
 SCHEME: Final = "evenlag"
@@ -122,8 +124,12 @@ def publish(config: str, cluster: str, dag_prefix: str, kafka_conn_ids: Mapping[
 
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
-def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
+def find_waiting(config: str, clusters: Sequence[str]) -> list[dict[str, Any]]:
     """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`."""
+    return [found for cluster in clusters for found in _find_waiting(config, cluster)]
+
+
+def _find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
     from evenlag.publishing.approvals import find_waiting as find
     from evenlag.publishing.approvals import set_aside_shadowed
 
@@ -148,6 +154,26 @@ def find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
 @task(execution_timeout=PUBLISH_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
 def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
     """Send new and resolved alerts to the notifier, and metrics to Airflow's metrics backend."""
+    return _report(config, cluster, dag_prefix)
+
+
+@task(execution_timeout=SPARK_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
+def report_all(config: str, clusters: Sequence[str], dag_prefix: str) -> dict[str, dict[str, int]]:
+    """Send alerts and metrics of clusters; an error of one is raised after the others."""
+    found: dict[str, dict[str, int]] = {}
+    failed: list[Exception] = []
+    for cluster in clusters:
+        try:
+            found[cluster] = _report(config, cluster, dag_prefix)
+        except Exception as error:  # noqa: BLE001  # it is raised below
+            _LOG.exception("the report of %s failed", cluster)
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    return found
+
+
+def _report(config: str, cluster: str, dag_prefix: str) -> dict[str, int]:
     from evenlag.lake.delta_log import one_look
     from evenlag.monitoring.alerts import find_changes, record_changes
     from evenlag.overview.metrics import read_metrics
@@ -176,22 +202,36 @@ def approval_run_id(plan_id: str) -> str:
     return f"approval__{plan_id}"
 
 
-def plans_asset_updater(config: Path, cluster: str, dag_prefix: str) -> Callable[[Context], None]:
-    """Return what updates the asset of plans after `decide`, by what the lake has of this slot."""
+def assets_updater(
+    config: Path, clusters: Sequence[str], dag_prefix: str, products: Sequence[Product]
+) -> Callable[[Context], None]:
+    """Return what updates assets after a Spark task, by what the lake has of the run."""
 
     def update(context: Context) -> None:
-        from evenlag.lake.filters import matching
         from evenlag.lake.reader import LakeReader
         from evenlag.lake.snapshot_ids import floor_to_ms
 
-        with _in_cycle(context, cluster, "decide") as (_, moment):
-            slot = floor_to_ms(moment)
-            reader = LakeReader(load_policy(config).policy.lake)
-            filters = matching(cluster=cluster, day=slot.date(), slot=slot)
-            count = reader.count(PLANS, filters=filters)
-        update_asset(context, dag_prefix, cluster, Product.PLANS, count=count, slot=slot)
+        for cluster in clusters:
+            with _in_cycle(context, cluster, "decide") as (run_id, slot):
+                reader = LakeReader(load_policy(config).policy.lake)
+                counts = [_count(reader, product, cluster, run_id, slot) for product in products]
+            for product, count in zip(products, counts, strict=True):
+                update_asset(context, dag_prefix, cluster, product, count=count, slot=floor_to_ms(slot))
 
     return update
+
+
+def _count(reader: LakeReader, product: Product, cluster: str, run_id: str, moment: datetime) -> int:
+    """Count the plans of a slot, or the hints that a run has published."""
+    from evenlag.lake.filters import matching
+    from evenlag.lake.snapshot_ids import floor_to_ms
+    from evenlag.publishing.sealing.verified_plans import oldest_day
+
+    slot = floor_to_ms(moment)
+    if product is Product.PLANS:
+        return reader.count(PLANS, filters=matching(cluster=cluster, day=slot.date(), slot=slot))
+    published = matching(cluster=cluster, since=oldest_day(slot), event=PlanEvent.PUBLISHED, run_id=run_id)
+    return reader.count(PLAN_EVENTS, filters=published)
 
 
 @task(execution_timeout=PUBLISH_TIMEOUT)

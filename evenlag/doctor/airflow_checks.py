@@ -162,7 +162,7 @@ def imports_findings(answer: Mapping[str, Any]) -> list[Finding]:
 
 
 def _dag_ids(policy: Policy, dag_prefix: str) -> list[str]:
-    names = [f"lag_rebalance__{name}" for name in policy.clusters]
+    names = list(dict.fromkeys(map(policy.cycle_dag, policy.clusters)))
     names += ["assignment_audit", "plan_approval", "table_maintenance"]
     return [f"{dag_prefix}{name}" for name in names]
 

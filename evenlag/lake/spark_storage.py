@@ -137,7 +137,7 @@ def writing_drivers(policy: Policy) -> tuple[str, ...]:
 
     The cycles of one cluster run one after another; the other DAGs process one cluster after another.
     """
-    names = [f"lag_rebalance__{cluster}" for cluster in policy.clusters]
+    names = list(dict.fromkeys(map(policy.cycle_dag, policy.clusters)))
     names += ["assignment_audit", "table_maintenance"]
     if policy.comparison is not None:
         names.append("plan_comparison")

@@ -77,11 +77,15 @@ _Versions = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class ReportSource:
-    """A cluster by its name in its policy, and where the report of it is read from."""
+    """A cluster by its name in its policy, and where the report of it is read from.
+
+    is_grouped: Whether one DAG runs the cycles of all clusters of the policy.
+    """
 
     dag_prefix: str
     cluster: str
     lake: str
+    is_grouped: bool = False
 
     @property
     def name(self) -> str:
@@ -91,7 +95,7 @@ class ReportSource:
     @property
     def dag_id(self) -> str:
         """The DAG that authorizes access to the report."""
-        return f"{self.dag_prefix}lag_rebalance__{self.cluster}"
+        return f"{self.dag_prefix}lag_rebalance{'' if self.is_grouped else f'__{self.cluster}'}"
 
 
 class NoPolicyError(PolicyError):
@@ -117,7 +121,8 @@ def find_sources() -> dict[str, ReportSource]:
                 f"This server knows no policy: set {POLICY_VARIABLE}, or with DAG prefixes {LAKES_VARIABLE}, "
                 "in its environment, and restart it."
             )
-        found = [ReportSource("", cluster, loaded.policy.lake) for cluster in loaded.policy.clusters]
+        policy = loaded.policy
+        found = [ReportSource("", name, policy.lake, policy.group_clusters) for name in policy.clusters]
     return {source.name: source for source in sorted(found, key=lambda source: source.name)}
 
 

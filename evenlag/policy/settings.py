@@ -23,6 +23,9 @@ from evenlag.policy.portable_settings import PortablePolicy
 from evenlag.policy.secrets import SecretRef
 from evenlag.policy.setting_types import ACCOUNT_PREFIX, Schedule, SettingsModel, path_text, setting
 
+CYCLE_DAG: Final = "lag_rebalance"
+"""Id, without prefix, of the DAG that runs the cycles of all clusters; begins those of one cluster."""
+
 
 def _known_comparison(name: str) -> str:
     from assignor_core.errors import ForeignAssignorError
@@ -239,6 +242,10 @@ class Policy(SettingsModel):
     audit_schedule: Schedule = setting(
         "12 * * * *", "cron expression of the audit, null for manual runs only"
     )
+    group_clusters: StrictBool = setting(
+        default=False,
+        description="whether one DAG, `lag_rebalance`, runs the cycles of all clusters, a Spark job a run",
+    )
     comparison: ComparisonSettings | None = setting(
         None, "candidates of the daily comparison; without it there is no DAG plan_comparison"
     )
@@ -271,6 +278,21 @@ class Policy(SettingsModel):
                         f"accounts, and command_approvals is {cluster.command_approvals.value}"
                     )
         return self
+
+    @model_validator(mode="after")
+    def _one_schedule(self) -> Policy:
+        schedules = {cluster.schedule: name for name, cluster in self.clusters.items()}
+        if self.group_clusters and len(schedules) > 1:
+            first, second, *_ = schedules.values()
+            raise ValueError(
+                f"group_clusters: {first} and {second} have different schedules: make them equal, or use a "
+                "policy file for each schedule"
+            )
+        return self
+
+    def cycle_dag(self, cluster: str) -> str:
+        """Return the id, without prefix, of the DAG that runs the cycles of a cluster."""
+        return CYCLE_DAG if self.group_clusters else f"{CYCLE_DAG}__{cluster}"
 
     def approvers_of(self, cluster: str, group_id: str) -> tuple[str, ...] | None:
         """Return who may approve plans of a group: by its rule, else its cluster; None: nobody is named."""

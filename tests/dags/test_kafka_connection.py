@@ -252,7 +252,7 @@ def test_a_dag_file_reads_no_connection_and_operators_have_its_id_only(
         f"{dag_id}.{task.task_id}"
         for dag_id, dag in dags.items()
         for task in dag.tasks
-        if isinstance(task, SparkJobOperator) and task.cluster in task.kafka_conn_ids
+        if isinstance(task, SparkJobOperator) and set(task.clusters) & set(task.kafka_conn_ids)
     }
     # Audit, comparison and maintenance connect to no broker.
     assert users == {"lag_rebalance__or.ders.observe", "lag_rebalance__or.ders.decide"}

@@ -118,6 +118,62 @@ def test_what_a_dag_file_sets_reaches_the_tasks_that_it_is_for(two: tuple[Path, 
     assert all("billing" in dag.tags for dag_id, dag in dags.items() if dag_id.startswith("b."))
 
 
+GROUPED = """\
+lake: {lake}
+group_clusters: true
+clusters:
+  north: {{bootstrap_servers: "north:9092", schedule: "* * * * *"}}
+  south: {{bootstrap_servers: "south:9092", schedule: "{schedule}"}}
+groups:
+  - {{match: refunds, mode: approve, clusters: [south]}}
+"""
+
+
+def grouped(folder: Path, schedule: str) -> DagBag:
+    from airflow.dag_processing.dagbag import DagBag
+
+    policy = folder / "evenlag.yaml"
+    policy.write_text(GROUPED.format(lake=folder / "lake", schedule=schedule), encoding="utf-8")
+    text = f"from evenlag.airflow import make_dags\nmake_dags({str(policy)!r}, dag_prefix='team_')\n"
+    (folder / "our_dags.py").write_text(text, encoding="utf-8")
+    return DagBag(dag_folder=str(folder))
+
+
+def test_grouped_clusters_have_one_dag_with_one_spark_task(tmp_path: Path) -> None:
+    bag = grouped(tmp_path, "* * * * *")
+    assert bag.import_errors == {}
+    assert {name for name in bag.dags if "lag_rebalance" in name} == {"team_lag_rebalance"}
+    dag = bag.dags["team_lag_rebalance"]
+    assert {task.task_id for task in dag.tasks} == {
+        "cycles",
+        "report_all",
+        "completed",
+        "find_waiting",
+        "ask",
+    }
+    cycles: Any = dag.get_task("cycles")
+    given = cycles.application_args
+    assert given[:3] == ["observe", "decide", "publish"]
+    assert [given[at + 1] for at, word in enumerate(given) if word == "--cluster"] == ["north", "south"]
+    # A cluster that hangs delays the others' next slot by one slot at most.
+    assert given[given.index("--limit-s") + 1] == "60"
+    assert {asset.uri for asset in cycles.outlets if hasattr(asset, "uri")} == {
+        f"evenlag://team_{name}/snapshots" for name in ("north", "south")
+    }
+    waiting: Any = dag.get_task("find_waiting")
+    assert list(waiting.op_args[1]) == ["south"]
+    found = cycles.get_openlineage_facets_on_complete(SimpleNamespace(get_template_context=dict))
+    assert {each.namespace for each in found.inputs} == {"file", "kafka://north:9092", "kafka://south:9092"}
+    names = [each.name for each in found.outputs if each.namespace == "file"]
+    assert len(names) == len(set(names))
+    assert {f"{tmp_path / 'lake'}/{table}" for table in ("lag", "plans", "plan_events")} <= set(names)
+
+
+def test_grouped_clusters_have_one_schedule(tmp_path: Path) -> None:
+    [error] = grouped(tmp_path, "@daily").import_errors.values()
+    assert "group_clusters: north and south have different schedules: make them equal" in error
+
+
 def test_by_default_one_instance_of_a_spark_task_runs_and_cycles_go_first(
     two: tuple[Path, dict[str, DAG]],
 ) -> None:
