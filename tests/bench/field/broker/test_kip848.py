@@ -35,14 +35,21 @@ def hang(pod: kip848.Pod) -> None:
 
 def test_a_pod_that_hangs_is_killed_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kip848.Pod, "_consume", hang)
-    monkeypatch.setattr(kip848, "_GRACE_S", 0.3)
     supervisor = kip848.Supervisor(spec_of(tmp_path, stuck=[(0, 0.1)], short=[(0, 0.1)], long=[(0.2, None)]))
+    supervisor.advance()
+    limits = {process.name: limit_s for process, limit_s in supervisor._running.items()}
+    assert limits["stuck"] == 0.1 + kip848._GRACE_S
 
     def ended() -> set[str]:
         supervisor.advance()
         found = measures.events(tmp_path)
         return {each.get("victim", each["name"]) for each in found if each["event"] in {"closed", "killed"}}
 
+    wait_until(lambda: ended() == {"short"} and len(supervisor._running) == 2)
+    wait_until(lambda: sum(each["event"] == "assigned" for each in measures.events(tmp_path)) == 3)
+    for process in supervisor._running:
+        if process.name == "stuck":
+            supervisor._running[process] = 0.0
     wait_until(lambda: ended() == {"stuck", "short"})
     supervisor.stop()
     assert ended() == {"stuck", "short", "long"}
