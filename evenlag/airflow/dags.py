@@ -153,8 +153,8 @@ def _lag_rebalance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
     `plan_approval` without waiting for it. A group without a rule in the policy is in mode `shadow`: it is
     planned but never gets a hint. `report` sends new and resolved alerts to the notifier named by
     `EVENLAG_NOTIFIER`, and metrics to Airflow's backend. With `group_clusters`, `cycles` does the first
-    three for all clusters at the same time; what it says failed is tried again, and the others are left as
-    they are.
+    three for all clusters at the same time. It names those that failed, which the next run tries again, and
+    updates assets if there are none.
 
     **Inputs.** The policy file of `make_dags`, by default the one that `EVENLAG_CONFIG` names (it defines
     one DAG per cluster, or with `group_clusters` one), a Spark connection, by default `spark_default`, and
@@ -243,6 +243,8 @@ def _add_cycles(dag: DAG, clusters: Sequence[str], policy: _DagPolicy, options: 
         options=options.spark,
         kafka_conn_ids=options.kafka_conn_ids,
         refuses_backfill=True,
+        # A cluster that is gone must not delay the next slot of the others.
+        retries=0,
         outlets=[
             *(cluster_asset(prefix, name, Product.SNAPSHOTS) for name in clusters),
             *(product_alias(dag.dag_id, product) for product in (Product.PLANS, Product.HINTS)),

@@ -155,7 +155,8 @@ def test_grouped_clusters_have_one_dag_with_one_spark_task(tmp_path: Path) -> No
     given = cycles.application_args
     assert given[:3] == ["observe", "decide", "publish"]
     assert [given[at + 1] for at, word in enumerate(given) if word == "--cluster"] == ["north", "south"]
-    # A cluster that hangs delays the others' next slot by one slot at most.
+    # A cluster that hangs delays the others' next slot by one slot at most, one that fails by nothing.
+    assert cycles.retries == 0
     assert given[given.index("--limit-s") + 1] == "60"
     assert {asset.uri for asset in cycles.outlets if hasattr(asset, "uri")} == {
         f"evenlag://team_{name}/snapshots" for name in ("north", "south")
