@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,10 +15,10 @@ from evenlag.cli.app import app
 from evenlag.errors import LakeError
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
-from evenlag.lake.tables import COMMITS, MEMBERS, SNAPSHOTS
+from evenlag.lake.tables import COMMITS, LAG, SNAPSHOTS
 from evenlag.lake.writer import append_once
 from spark_jobs.runtime.delta_lake import Lake
-from tests.support.lakes.snapshots import HEAD, NOW, commit, frame, marker, member
+from tests.support.lakes.snapshots import HEAD, NOW, commit, frame, marker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,17 +33,21 @@ pytestmark = pytest.mark.jvm
 NO_ANSWER, MISTAKE, NOTHING_THERE = 3, 2, 4
 
 
+def counted(**more: Any) -> dict[str, Any]:
+    return {"group_id": "g", "topic": "t", "partition": 0, "status": "OK", "lag_records": 1, **more}
+
+
 @pytest.fixture(scope="module")
 def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A lake with three commits to `snapshots` and to `members`, and one to `commits`."""
+    """A lake with three commits to `snapshots` and to `lag`, and one to `commits`."""
     root = tmp_path_factory.mktemp("whole") / "lake"
     lake = Lake(spark, str(root))
     for number in range(3):
         name = f"20260301T120000000Z-0000000{number}"
         row = marker(snapshot_id=name, slot=NOW + timedelta(minutes=number))
         append_once(str(root), SNAPSHOTS, [HEAD | row], None)
-        lake.append(MEMBERS, frame(spark, MEMBERS, [member(snapshot_id=name)]))
-    lake.append(COMMITS, frame(spark, COMMITS, [commit(0, 5)]))
+        lake.append(LAG, frame(spark, LAG, [counted(snapshot_id=name)]))
+    append_once(str(root), COMMITS, [HEAD | commit(0, 5)], None)
     return root
 
 
@@ -114,7 +118,7 @@ LOG_DAMAGE = (
 DAMAGE = (*LOG_DAMAGE, data_file_missing, data_file_overwritten)
 
 
-BY_BOTH_WRITERS = pytest.mark.parametrize("table", [SNAPSHOTS, MEMBERS], ids=lambda table: table.name)
+BY_BOTH_WRITERS = pytest.mark.parametrize("table", [SNAPSHOTS, LAG], ids=lambda table: table.name)
 
 
 @pytest.fixture(params=DAMAGE, ids=lambda damage: damage.__name__)
@@ -222,20 +226,20 @@ def test_spark_neither_reads_nor_writes_over_data_without_a_log(
 ) -> None:
     root = tmp_path / "lake"
     shutil.copytree(whole, root)
-    log_gone(root / MEMBERS.name)
+    log_gone(root / LAG.name)
     lake = Lake(spark, str(root))
     with pytest.raises(LakeError, match="is gone"):
-        lake.read(MEMBERS)
+        lake.read(LAG)
     with pytest.raises(LakeError, match="is gone"):
-        lake.append(MEMBERS, frame(spark, MEMBERS, [member()]))
-    assert not (root / MEMBERS.name / "_delta_log").exists()
+        lake.append(LAG, frame(spark, LAG, [counted()]))
+    assert not (root / LAG.name / "_delta_log").exists()
 
 
 def test_a_table_that_is_just_being_made_is_not_there_yet(whole: Path, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     shutil.copytree(whole, root)
-    begin_write(root / MEMBERS.name)
-    assert LakeReader(str(root)).read(MEMBERS).num_rows == 0
+    begin_write(root / LAG.name)
+    assert LakeReader(str(root)).read(LAG).num_rows == 0
 
 
 def test_a_first_write_that_was_killed_is_done_again(
@@ -244,7 +248,7 @@ def test_a_first_write_that_was_killed_is_done_again(
     # Spark makes the log's folder before any data file, so data beside an empty one was never committed.
     root = tmp_path / "lake"
     shutil.copytree(whole, root)
-    begin_write(root / MEMBERS.name)
+    begin_write(root / LAG.name)
     lake = Lake(spark, str(root))
-    lake.append(MEMBERS, frame(spark, MEMBERS, [member()]))
-    assert LakeReader(str(root)).read(MEMBERS).num_rows == 1
+    lake.append(LAG, frame(spark, LAG, [counted()]))
+    assert LakeReader(str(root)).read(LAG).num_rows == 1

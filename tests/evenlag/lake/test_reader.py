@@ -33,7 +33,7 @@ from tests.support.lakes.odd_table import (
     write_odd_table,
     write_odd_table_directly,
 )
-from tests.support.lakes.snapshots import arrow
+from tests.support.lakes.snapshots import frame
 from tests.truth.oracle.delta_files import read_rows
 
 if TYPE_CHECKING:
@@ -269,10 +269,10 @@ def test_a_table_without_rows_and_one_with_a_null_cluster_are_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = Lake(spark, str(tmp_path / "lake"))
-    lake.append(ODD, arrow(ODD, []))
+    lake.append(ODD, frame(spark, ODD, []))
     reader = LakeReader(lake.paths.root)
     assert reader.read(ODD, filters=[("passed", "=", True)]).num_rows == 0
-    lake.append(ODD, arrow(ODD, [{"cluster": None, "number": 1, "passed": True}]))
+    lake.append(ODD, frame(spark, ODD, [{"cluster": None, "number": 1, "passed": True}]))
     assert reader.read(ODD, columns=["cluster", "number"]).to_pylist() == [{"cluster": None, "number": 1}]
     assert reader.read(ODD, filters=[("cluster", "!=", "c")]).num_rows == 0
     assert reader.read(ODD, columns=["number"], filters=[("passed", "=", True)])["number"].to_pylist() == [1]
@@ -288,7 +288,7 @@ def test_only_certain_bounds_name_a_files_snapshots(spark: SparkSession, tmp_pat
         date(2026, 3, 4): [TOP * 33, TOP * 33],
     }
     rows = [{"day": day, "snapshot_id": name} for day, names in cases.items() for name in names]
-    lake.append(table, arrow(table, rows))
+    lake.append(table, frame(spark, table, rows))
     files = read_table_files(LakeReader(lake.paths.root), table)
     assert files is not None
     shown = {day: file.only_snapshot for (_, day), [file] in files.by_part.items()}
@@ -299,7 +299,7 @@ def test_a_table_of_a_newer_protocol_is_refused_and_still_described(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     lake = Lake(spark, str(tmp_path / "lake"))
-    lake.append(ODD, arrow(ODD, [{"number": 1}]))
+    lake.append(ODD, frame(spark, ODD, [{"number": 1}]))
     spark.sql(f"ALTER TABLE {lake.sql_name(ODD)} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     reader = LakeReader(lake.paths.root)
     with pytest.raises(SchemaError, match="table odd: a table feature was enabled"):

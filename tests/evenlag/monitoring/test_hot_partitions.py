@@ -57,7 +57,7 @@ def append(lake: Lake, number: int, groups: dict[str, Lags]) -> None:
     ]
     people = [head | member(name, group=group) for group, lags in groups.items() for name in lags]
     lake.append(LAG, frame(lake.spark, LAG, rows))
-    lake.append(MEMBERS, frame(lake.spark, MEMBERS, people))
+    append_rows(lake.paths.root, MEMBERS, people)
     row = marker(**head, slot=at, finished_at=at)
     append_rows(lake.paths.root, SNAPSHOTS, [row])
 

@@ -13,7 +13,7 @@ from evenlag.lake.tables.month_partitions import partition_of
 from evenlag.lake.upkeep.direct_tables import rewrite_days, trim_log
 from evenlag.lake.writer import append_once
 from spark_jobs.runtime.sql_text import part_condition
-from tests.support.lakes.snapshots import arrow
+from tests.support.lakes.snapshots import frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +88,6 @@ def write_odd_table_directly(root: str, table: Table) -> None:
 def write_odd_table(lake: Lake, table: Table = ODD) -> None:
     """Write it in many commits, so that the log has a checkpoint, and compact a partition of one cluster."""
     for rows in rows_by_commit():
-        lake.append(table, arrow(ODD, rows))
+        lake.append(table, frame(lake.spark, table, rows))
     part = part_condition(table, "c", partition_of(table, DAYS[0]))
     lake.spark.sql(f"OPTIMIZE {lake.sql_name(table)} WHERE {part}")
