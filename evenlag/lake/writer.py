@@ -57,10 +57,14 @@ class DirectWriter:
         data = self.conform(rows)
         # Without an id of its own, an attempt that committed but reported an error would be repeated.
         name = f"{uuid.uuid4().hex}/{self.table.name}"
+        is_repeat = False
 
         def attempt() -> None:
+            nonlocal is_repeat
             with self.opened() as delta:
-                if delta.transaction_version(name) is None:
+                # To look an id up reads all commits since the checkpoint.
+                if not is_repeat or delta.transaction_version(name) is None:
+                    is_repeat = True
                     self.commit(delta, data, [name])
 
         retry_on_conflict(attempt)
