@@ -43,10 +43,7 @@ _MOST_NAMED: Final = 5
 
 
 class ClustersFailedError(JobError):
-    """Raised when cycles of some clusters failed; the message says why, of the first ones.
-
-    errors: By cluster.
-    """
+    """Raised when cycles of some clusters failed; the message says why, of the first ones."""
 
     def __init__(self, errors: dict[str, JobError], num_clusters: int) -> None:
         named = [f"{name}: {error}" for name, error in list(errors.items())[:_MOST_NAMED]]

@@ -265,16 +265,19 @@ def cycle_timeout(schedule: str | None) -> timedelta:
     """
     if schedule is None:
         return SPARK_TIMEOUT
-    newest, before = last_due(schedule, _REFERENCE, 2)
-    return min(SPARK_TIMEOUT, max(SHORTEST_SPARK_TIMEOUT, _SLOTS_PER_TIMEOUT * (newest - before)))
+    return min(SPARK_TIMEOUT, max(SHORTEST_SPARK_TIMEOUT, _SLOTS_PER_TIMEOUT * _interval(schedule)))
 
 
 def _cycle_limit(schedule: str | None) -> timedelta:
     """How long a job waits for a cluster when the others have ended: as long as from slot to slot."""
     if schedule is None:
         return _LONGEST_WAIT
+    return min(_LONGEST_WAIT, max(timedelta(minutes=1), _interval(schedule)))
+
+
+def _interval(schedule: str) -> timedelta:
     newest, before = last_due(schedule, _REFERENCE, 2)
-    return min(_LONGEST_WAIT, max(timedelta(minutes=1), newest - before))
+    return newest - before
 
 
 @dataclass(frozen=True, slots=True)

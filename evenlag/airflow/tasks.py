@@ -212,22 +212,20 @@ def assets_updater(
         from evenlag.lake.snapshot_ids import floor_to_ms
 
         for cluster in clusters:
-            with _in_cycle(context, cluster, "decide") as (run_id, slot):
-                reader = LakeReader(load_policy(config).policy.lake)
+            with _in_cycle(context, cluster, "decide") as (run_id, moment):
+                reader, slot = LakeReader(load_policy(config).policy.lake), floor_to_ms(moment)
                 counts = [_count(reader, product, cluster, run_id, slot) for product in products]
             for product, count in zip(products, counts, strict=True):
-                update_asset(context, dag_prefix, cluster, product, count=count, slot=floor_to_ms(slot))
+                update_asset(context, dag_prefix, cluster, product, count=count, slot=slot)
 
     return update
 
 
-def _count(reader: LakeReader, product: Product, cluster: str, run_id: str, moment: datetime) -> int:
+def _count(reader: LakeReader, product: Product, cluster: str, run_id: str, slot: datetime) -> int:
     """Count the plans of a slot, or the hints that a run has published."""
     from evenlag.lake.filters import matching
-    from evenlag.lake.snapshot_ids import floor_to_ms
     from evenlag.publishing.sealing.verified_plans import oldest_day
 
-    slot = floor_to_ms(moment)
     if product is Product.PLANS:
         return reader.count(PLANS, filters=matching(cluster=cluster, day=slot.date(), slot=slot))
     published = matching(cluster=cluster, since=oldest_day(slot), event=PlanEvent.PUBLISHED, run_id=run_id)
