@@ -153,8 +153,8 @@ def _lag_rebalance(policy: _DagPolicy, options: _DagOptions) -> Iterator[DAG]:
     `plan_approval` without waiting for it. A group without a rule in the policy is in mode `shadow`: it is
     planned but never gets a hint. `report` sends new and resolved alerts to the notifier named by
     `EVENLAG_NOTIFIER`, and metrics to Airflow's backend. With `group_clusters`, `cycles` does the first
-    three for all clusters at the same time. It names those that failed, which the next run tries again, and
-    updates assets if there are none.
+    three for all clusters at the same time. It names those that failed, which the next run tries again.
+    `report_all` also updates the assets of the others.
 
     **Inputs.** The policy file of `make_dags`, by default the one that `EVENLAG_CONFIG` names (it defines
     one DAG per cluster, or with `group_clusters` one), a Spark connection, by default `spark_default`, and
@@ -220,7 +220,9 @@ def _add_cycle(dag: DAG, cluster: str, timeout: timedelta, policy: _DagPolicy, o
         "decide",
         **of_spark,
         outlets=[product_alias(dag.dag_id, Product.PLANS)],
-        after_success=tasks.assets_updater(config, [cluster], prefix, [Product.PLANS]),
+        after_success=lambda context: tasks.update_assets(
+            context, str(config), cluster, prefix, [Product.PLANS]
+        ),
     )
     hints = product_alias(dag.dag_id, Product.HINTS)
     published = tasks.publish.override(outlets=[hints])(str(config), cluster, prefix, conn_ids)
@@ -245,14 +247,12 @@ def _add_cycles(dag: DAG, clusters: Sequence[str], policy: _DagPolicy, options: 
         refuses_backfill=True,
         # A cluster that is gone must not delay the next slot of the others.
         retries=0,
-        outlets=[
-            *(cluster_asset(prefix, name, Product.SNAPSHOTS) for name in clusters),
-            *(product_alias(dag.dag_id, product) for product in (Product.PLANS, Product.HINTS)),
-        ],
-        after_success=tasks.assets_updater(config, clusters, prefix, [Product.PLANS, Product.HINTS]),
     )
+    # Not the outlets of cycles: a cluster that fails, and the task with it, leaves those of the others.
+    assets = [product_alias(dag.dag_id, product) for product in Product]
+    reported = tasks.report_all.override(outlets=assets)(str(config), clusters, prefix)
     completed = EmptyOperator(task_id="completed", execution_timeout=PUBLISH_TIMEOUT)
-    cycles >> [tasks.report_all(str(config), clusters, prefix), completed]
+    cycles >> [reported, completed]
     _add_questions(cycles, clusters, policy, options)
 
 
@@ -265,7 +265,9 @@ def _add_questions(
     asking = [name for name in clusters if Mode.APPROVE in policy.settings.modes(name)]
     if not asking:
         return
-    waiting = tasks.find_waiting(str(policy.path), asking)
+    # Of many clusters, some may have failed; where the only one has, there is nothing to ask about.
+    rule = TriggerRule.ALL_DONE if len(clusters) > 1 else TriggerRule.ALL_SUCCESS
+    waiting = tasks.find_waiting.override(trigger_rule=rule)(str(policy.path), asking)
     TriggerDagRunOperator.partial(
         task_id="ask",
         trigger_dag_id=f"{options.dag_prefix}plan_approval",

@@ -8,15 +8,14 @@ so that two policies may name their clusters alike. Cluster names and prefixes n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from airflow.sdk import Asset, AssetAlias, Context, TriggerRule, get_current_context, task
+from airflow.sdk import Asset, AssetAlias, TriggerRule, get_current_context, task
 from airflow.sdk.bases.notifier import BaseNotifier
 from airflow.sdk.log import mask_secret
 
@@ -25,7 +24,7 @@ from evenlag.airflow.kafka_connection import kafka_connection
 from evenlag.airflow.spark_task import SPARK_TIMEOUT, slot_of
 from evenlag.enums import PlanEvent
 from evenlag.errors import FencedPublisherError, JobError
-from evenlag.lake.tables import PLAN_EVENTS, PLANS
+from evenlag.lake.tables import PLAN_EVENTS, PLANS, SNAPSHOTS
 from evenlag.logging_setup import log_fields, named_logger
 from evenlag.policy.loader import load_policy
 from evenlag.redaction import tell_secrets
@@ -42,6 +41,7 @@ PUBLISH_TIMEOUT: Final = timedelta(minutes=3)
 # A cycle opens at most so many requests for approval.
 MAX_NEW_APPROVALS: Final = 100
 _LOG = named_logger(__name__)
+_Result = TypeVar("_Result")
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def fail_or_try_again(**about: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _in_cycle(context: Context, cluster: str, step: str) -> Iterator[tuple[str, datetime]]:
+def _in_cycle(context: Mapping[str, Any], cluster: str, step: str) -> Iterator[tuple[str, datetime]]:
     """Run a step of a cycle as :func:`fail_or_try_again`; provides the run's id and its slot."""
     run = context["dag_run"]
     slot = slot_of(run)
@@ -76,7 +76,7 @@ def _in_cycle(context: Context, cluster: str, step: str) -> Iterator[tuple[str, 
         yield run.run_id, slot
 
 
-def plan_of(context: Context) -> tuple[str, str]:
+def plan_of(context: Mapping[str, Any]) -> tuple[str, str]:
     """Return the cluster and the plan that a run is for."""
     params = context["params"]
     return str(params["cluster"]), str(params["plan_id"])
@@ -125,8 +125,15 @@ def publish(config: str, cluster: str, dag_prefix: str, kafka_conn_ids: Mapping[
 
 @task(execution_timeout=PUBLISH_TIMEOUT)
 def find_waiting(config: str, clusters: Sequence[str]) -> list[dict[str, Any]]:
-    """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`."""
-    return [found for cluster in clusters for found in _find_waiting(config, cluster)]
+    """Find the plans that wait for approval, at most one per group; each gets a run of `plan_approval`.
+
+    An error of a cluster is raised only if no other cluster has a plan that waits.
+    """
+    waiting, failed = _for_each(clusters, lambda cluster: _find_waiting(config, cluster))
+    found = [plan for plans in waiting.values() for plan in plans]
+    if failed and not found:
+        raise failed[0]
+    return found
 
 
 def _find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
@@ -159,18 +166,33 @@ def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
 
 @task(execution_timeout=SPARK_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
 def report_all(config: str, clusters: Sequence[str], dag_prefix: str) -> dict[str, dict[str, int]]:
-    """Send alerts and metrics of clusters; an error of one is raised after the others."""
-    found: dict[str, dict[str, int]] = {}
-    failed: list[Exception] = []
-    for cluster in clusters:
-        try:
-            found[cluster] = _report(config, cluster, dag_prefix)
-        except Exception as error:  # noqa: BLE001  # it is raised below
-            _LOG.exception("the report of %s failed", cluster)
-            failed.append(error)
+    """Send alerts and metrics of clusters, and update their assets; an error of one is raised last."""
+    context = get_current_context()
+
+    def report_one(cluster: str) -> dict[str, int]:
+        figures = _report(config, cluster, dag_prefix)
+        update_assets(context, config, cluster, dag_prefix, Product)
+        return figures
+
+    found, failed = _for_each(clusters, report_one)
     if failed:
         raise failed[0]
     return found
+
+
+def _for_each(
+    clusters: Sequence[str], work: Callable[[str], _Result]
+) -> tuple[dict[str, _Result], list[Exception]]:
+    """Do the work for clusters, and return the results and the errors, which are logged."""
+    found: dict[str, _Result] = {}
+    failed: list[Exception] = []
+    for cluster in clusters:
+        try:
+            found[cluster] = work(cluster)
+        except Exception as error:  # noqa: BLE001  # the other clusters go on
+            _LOG.exception("the task failed for the cluster %s", cluster)
+            failed.append(error)
+    return found, failed
 
 
 def _report(config: str, cluster: str, dag_prefix: str) -> dict[str, int]:
@@ -202,34 +224,32 @@ def approval_run_id(plan_id: str) -> str:
     return f"approval__{plan_id}"
 
 
-def assets_updater(
-    config: Path, clusters: Sequence[str], dag_prefix: str, products: Sequence[Product]
-) -> Callable[[Context], None]:
-    """Return what updates assets after a Spark task, by what the lake has of the run."""
+def update_assets(
+    context: Mapping[str, Any], config: str, cluster: str, dag_prefix: str, products: Iterable[Product]
+) -> None:
+    """Update assets of a cluster by what the lake has of the run."""
+    from evenlag.lake.reader import LakeReader
+    from evenlag.lake.snapshot_ids import floor_to_ms
 
-    def update(context: Context) -> None:
-        from evenlag.lake.reader import LakeReader
-        from evenlag.lake.snapshot_ids import floor_to_ms
-
-        for cluster in clusters:
-            with _in_cycle(context, cluster, "decide") as (run_id, moment):
-                reader, slot = LakeReader(load_policy(config).policy.lake), floor_to_ms(moment)
-                counts = [_count(reader, product, cluster, run_id, slot) for product in products]
-            for product, count in zip(products, counts, strict=True):
-                update_asset(context, dag_prefix, cluster, product, count=count, slot=slot)
-
-    return update
+    with _in_cycle(context, cluster, "decide") as (run_id, moment):
+        reader, slot = LakeReader(load_policy(config).policy.lake), floor_to_ms(moment)
+        counts = {product: _count(reader, product, cluster, run_id, slot) for product in products}
+    for product, count in counts.items():
+        update_asset(context, dag_prefix, cluster, product, count=count, slot=slot)
 
 
 def _count(reader: LakeReader, product: Product, cluster: str, run_id: str, slot: datetime) -> int:
-    """Count the plans of a slot, or the hints that a run has published."""
+    """Count the snapshots or the plans of a slot, or the hints that a run has published."""
     from evenlag.lake.filters import matching
     from evenlag.publishing.sealing.verified_plans import oldest_day
 
-    if product is Product.PLANS:
-        return reader.count(PLANS, filters=matching(cluster=cluster, day=slot.date(), slot=slot))
-    published = matching(cluster=cluster, since=oldest_day(slot), event=PlanEvent.PUBLISHED, run_id=run_id)
-    return reader.count(PLAN_EVENTS, filters=published)
+    if product is Product.HINTS:
+        published = matching(
+            cluster=cluster, since=oldest_day(slot), event=PlanEvent.PUBLISHED, run_id=run_id
+        )
+        return reader.count(PLAN_EVENTS, filters=published)
+    made = PLANS if product is Product.PLANS else SNAPSHOTS
+    return reader.count(made, filters=matching(cluster=cluster, day=slot.date(), slot=slot))
 
 
 @task(execution_timeout=PUBLISH_TIMEOUT)

@@ -79,23 +79,25 @@ _Versions = tuple[int | None, ...]
 class ReportSource:
     """A cluster by its name in its policy, and where the report of it is read from.
 
-    is_grouped: Whether one DAG runs the cycles of all clusters of the policy.
+    is_grouped: Whether one DAG runs the cycles of all clusters of the policy; None if that is not known.
     """
 
     dag_prefix: str
     cluster: str
     lake: str
-    is_grouped: bool = False
+    is_grouped: bool | None = None
 
     @property
     def name(self) -> str:
         """The cluster among those of all policies."""
         return f"{self.dag_prefix}{self.cluster}"
 
-    @property
-    def dag_id(self) -> str:
-        """The DAG that authorizes access to the report."""
-        return f"{self.dag_prefix}lag_rebalance{'' if self.is_grouped else f'__{self.cluster}'}"
+    def is_readable(self, may_read: Callable[[str], bool]) -> bool:
+        """Whether a user may read the DAG of the cluster's cycles, and so the report."""
+        grouped, own = f"{self.dag_prefix}lag_rebalance", f"{self.dag_prefix}lag_rebalance__{self.cluster}"
+        return (self.is_grouped is not True and may_read(own)) or (
+            self.is_grouped is not False and may_read(grouped)
+        )
 
 
 class NoPolicyError(PolicyError):
@@ -175,7 +177,7 @@ def answer(
         # Whose permission would apply is not known.
         return message_response(HTTPStatus.SERVICE_UNAVAILABLE, unreadable_policy(error))
     try:
-        allowed = {name: source for name, source in found.items() if may_read(source.dag_id)}
+        allowed = {name: source for name, source in found.items() if source.is_readable(may_read)}
         if not allowed or (cluster is not None and cluster not in allowed):
             what = "any cluster's DAG" if cluster is None else f"the DAG of the cluster {cluster}"
             return message_response(HTTPStatus.FORBIDDEN, f"You may not read {what}, or there is none.")
@@ -242,7 +244,7 @@ class OverviewView:
         except JobError as error:
             # Whose permission would apply is not known.
             return message_response(HTTPStatus.SERVICE_UNAVAILABLE, unreadable_policy(error))
-        allowed = [source for source in sources.values() if may_read(source.dag_id)]
+        allowed = [source for source in sources.values() if source.is_readable(may_read)]
         if not allowed:
             what = "You may not read any cluster's DAG, or there is none."
             return message_response(HTTPStatus.FORBIDDEN, what)

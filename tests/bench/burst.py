@@ -1,10 +1,11 @@
-"""From a burst of records to the last consumer on its new partitions, with a schedule of one minute.
+"""From a burst of records to the last consumer on its new partitions.
 
-``python -m tests.bench.burst [--bursts N] [--groups N] [--every SECONDS]`` runs cycles by ``evenlag run
---watch --publish`` beside real consumers. Each group gets a burst at a random time of the interval, again and
-again, and ``docs/bench/burst.json`` gets the time until its consumers own what the hint says, with its parts:
-waiting for the slot, the cycle, and following. Owners come from the consumers' own journals, plans from the
-lake.
+``python -m tests.bench.burst [--every SECONDS] [--only CLIENT ...] [--bursts N] [--groups N]`` runs cycles by
+``evenlag run --watch --publish`` beside real consumers of each client, at Kafka's default timings. Each group
+gets a burst at a random time of the interval, again and again, and ``docs/bench/burst.json`` gets the time
+until its consumers own what the hint says, with its parts: waiting for the slot, the cycle, and following.
+Owners come from the consumers' own journals, plans from the lake. The groups have no cooldown. Before the
+bursts, it measures the CPU of the cycles, and of the broker with and without them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,9 @@ from typing import TYPE_CHECKING, Any, Final
 from evenlag.enums import PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
+from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS, build_plugin
 from tests.bench.support.cycle_world import CycleWorld
+from tests.soak.probes import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,9 +39,18 @@ if TYPE_CHECKING:
 
 RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "bench" / "burst.json"
 _PARTITIONS_AND_CONSUMERS: Final = (12, 3)
-# A burst outlasts a slot's wait and a cycle, or there is nothing left to balance.
+# A burst outlasts a slot's wait, a cycle and following, or there is nothing left to balance.
 _BACKLOG_INTERVALS: Final = 3.0
-_TIMEOUT_INTERVALS: Final = 4.0
+_LEAST_BACKLOG_S: Final = 60.0
+_TIMEOUT_S: Final = 240.0
+_QUIET_S: Final = 40.0
+# The first ones compile, and create the tables.
+_FIRST_CYCLES: Final = 3
+CLIENTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "kafka-python": {},
+    "java": {"language": "java", "asks": False},
+    "kip848": {"protocol": "consumer"},
+}
 
 
 class Burst:
@@ -94,15 +106,15 @@ def _seconds(moment: datetime) -> float:
 
 
 @contextmanager
-def _watching(world: CycleWorld, every_s: float) -> Iterator[Path]:
-    """Run the cycles in a process of their own; yields the file with a JSON object per cycle."""
+def _watching(world: CycleWorld, every_s: float) -> Iterator[tuple[int, Path]]:
+    """Run the cycles in a process of their own; yields its id and the file with a JSON object per cycle."""
     output = world.folder / "cycles.jsonl"
     command = [sys.executable, "-m", "evenlag", "run", f"--config={world.config}", "--publish", "--json"]
     command += ["--watch", f"--every={every_s:g}"]
     with output.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(command, stdout=file)
         try:
-            yield output
+            yield process.pid, output
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
@@ -113,18 +125,26 @@ def _cycles(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
-def measure(num_bursts: int, num_groups: int, every_s: float) -> list[dict[str, float]]:
+def measure(client: str, num_bursts: int, num_groups: int, every_s: float) -> dict[str, Any]:
     """Measure the bursts; a group gets its next one when it has followed and its backlog is processed."""
     rng = random.Random(7)  # noqa: S311  # the same bursts in each run
     groups = {f"group-{number}": _PARTITIONS_AND_CONSUMERS for number in range(num_groups)}
+    backlog_s = max(_LEAST_BACKLOG_S, _BACKLOG_INTERVALS * every_s)
+    consumer = {"heartbeat_interval_ms": 3_000, "session_timeout_ms": 45_000, **CLIENTS[client]}
     rows: list[dict[str, float]] = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        CycleWorld(Path(folder), groups) as world,
-        _watching(world, every_s) as output,
-    ):
-        while not _cycles(output):
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        broker = {
+            "properties": {"group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}"},
+            "class_path": [build_plugin(folder)],
+        }
+        world = stack.enter_context(CycleWorld(folder, groups, consumer=consumer, broker=broker))
+        assert world.broker.pid is not None
+        [without] = _busy_cores(world.broker.pid)
+        watcher, output = stack.enter_context(_watching(world, every_s))
+        while len(_cycles(output)) < _FIRST_CYCLES:
             time.sleep(0.5)
+        with_cycles, cycles = _busy_cores(world.broker.pid, watcher)
         waits = {group: time.time() + rng.uniform(0, every_s) for group in groups}
         active: dict[str, Burst] = {}
         while len(rows) < num_bursts:
@@ -134,15 +154,29 @@ def measure(num_bursts: int, num_groups: int, every_s: float) -> list[dict[str, 
                     burst = active[group]
                     if burst.poll():
                         rows.append(_row(burst, _cycles(output)))
-                        sys.stdout.write(f"{len(rows)} {json.dumps(rows[-1])}\n")
+                        sys.stdout.write(f"{client} {len(rows)} {json.dumps(rows[-1])}\n")
                         sys.stdout.flush()
                         del active[group]
-                        waits[group] = time.time() + _BACKLOG_INTERVALS * every_s + rng.uniform(0, every_s)
-                    elif time.time() > burst.at + _TIMEOUT_INTERVALS * every_s:
+                        waits[group] = time.time() + backlog_s + rng.uniform(0, every_s)
+                    elif time.time() > burst.at + max(_TIMEOUT_S, _BACKLOG_INTERVALS * every_s):
                         sys.exit(f"{group} has not followed: {_cycles(output)[-3:]}")
                 elif time.time() >= waits[group]:
-                    active[group] = Burst(world, group, _BACKLOG_INTERVALS * every_s)
-    return rows[:num_bursts]
+                    active[group] = Burst(world, group, backlog_s)
+    names = sorted(rows[0])
+    return {
+        "busy_cores": {"cycles": cycles, "broker": with_cycles, "broker_without_cycles": without},
+        "bursts": rows[:num_bursts],
+        "median": {name: statistics.median(row[name] for row in rows) for name in names},
+        "p95": {name: statistics.quantiles([row[name] for row in rows], n=20)[-1] for name in names},
+    }
+
+
+def _busy_cores(*pids: int) -> list[float]:
+    """Return the CPU seconds per second of processes over a while."""
+    before, began = [cpu_seconds(pid) for pid in pids], time.monotonic()
+    time.sleep(_QUIET_S)
+    took_s = time.monotonic() - began
+    return [round((cpu_seconds(pid) - used) / took_s, 3) for pid, used in zip(pids, before, strict=True)]
 
 
 def _row(burst: Burst, cycles: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -167,21 +201,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tests.bench.burst", description=__doc__)
     parser.add_argument("--bursts", type=int, default=20)
     parser.add_argument("--groups", type=int, default=5)
-    parser.add_argument("--every", type=float, default=60.0)
+    parser.add_argument("--every", type=float, default=5.0)
+    parser.add_argument("--only", choices=CLIENTS, nargs="+", default=list(CLIENTS))
     arguments = parser.parse_args(argv)
-    rows = measure(arguments.bursts, arguments.groups, arguments.every)
-    names = sorted(rows[0])
-    results = {
-        "every_s": arguments.every,
-        "groups": arguments.groups,
-        "bursts": rows,
-        "median": {name: statistics.median(row[name] for row in rows) for name in names},
-        "p95": {name: statistics.quantiles([row[name] for row in rows], n=20)[-1] for name in names},
-        "machine": {
-            "cpus": os.cpu_count(),
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("pyspark", "delta-spark", "deltalake", "kafka-python")},
-        },
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    for client in arguments.only:
+        found = measure(client, arguments.bursts, arguments.groups, arguments.every)
+        results[f"{client} every {arguments.every:g} s"] = found
+    results["groups"] = arguments.groups
+    results["machine"] = {
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("pyspark", "delta-spark", "deltalake", "kafka-python")},
     }
     RESULTS.write_text(f"{json.dumps(results, indent=1, sort_keys=True)}\n", encoding="utf-8")
     return 0

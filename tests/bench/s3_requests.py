@@ -1,9 +1,9 @@
 """Requests to S3 by the cycles of a small cluster: by operation, by table, and how they grow.
 
 ``python -m tests.bench.s3_requests [--cycles N]`` starts a broker, two groups and an S3 server behind a proxy
-that counts. Cycles run in one warm process; then each task of Airflow's run opens its tables itself, in the
-same session, as tasks are clients of one Spark Connect server. Publishing and the report are included. It
-writes ``docs/bench/s3_requests.json``.
+that counts. Cycles run in one warm process; then as Airflow's tasks, each of which opens its tables itself,
+in the same session, as tasks are clients of one Spark Connect server: those of a cluster's own DAG, and the
+two of ``group_clusters``. Publishing and the report are included. It writes ``docs/bench/s3_requests.json``.
 
 Each tenth cycle writes checkpoints, and each twentieth compacts the tables' small files: the mean of 20 is
 that of a day.
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "bench" / "s3_requests.json"
+# Before which steps a process begins.
+_WAYS: Final = {
+    "warm": frozenset[str](),
+    "airflow": frozenset({"observe", "decide", "publish", "report"}),
+    "grouped": frozenset({"observe", "report"}),
+}
 _BUCKET: Final = "bench"
 _POLICY: Final = """\
 lake: s3://{bucket}/lake
@@ -70,16 +76,16 @@ def _tasks(spark: SparkSession, config: Path, run_id: str) -> dict[str, Callable
 
 
 def measure(
-    spark: SparkSession, world: CycleWorld, proxy: CountingProxy, config: Path, cycles: int, *, is_warm: bool
+    spark: SparkSession, world: CycleWorld, proxy: CountingProxy, config: Path, cycles: int, way: str
 ) -> list[dict[str, Any]]:
-    """Count the requests of cycles; each task opens the tables itself unless the process stays warm."""
+    """Count the requests of cycles, some steps of which open the tables again."""
     rows = []
     for number in range(cycles):
         if number % 10 == 0:
             world.skew(30.0)
         row: dict[str, Any] = {"total": 0, "tasks": {}, "operations": Counter(), "tables": {}}
-        for name, work in _tasks(spark, config, f"{'warm' if is_warm else 'cold'}-{number}").items():
-            if not is_warm:
+        for name, work in _tasks(spark, config, f"{way}-{number}").items():
+            if name in _WAYS[way]:
                 forget_tables()
             with proxy.counted() as counts:
                 work()
@@ -128,8 +134,7 @@ def main(argv: list[str] | None = None) -> int:
             world.config.write_text(_POLICY.format(bucket=_BUCKET, servers=servers), encoding="utf-8")
             with open_session("evenlag-bench") as spark:
                 found: dict[str, Any] = {
-                    name: measure(spark, world, proxy, world.config, arguments.cycles, is_warm=name == "warm")
-                    for name in ("warm", "airflow")
+                    way: measure(spark, world, proxy, world.config, arguments.cycles, way) for way in _WAYS
                 }
             found["log_bytes"] = log_bytes(server.folder / _BUCKET / "lake")
     arguments.write.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

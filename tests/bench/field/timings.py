@@ -106,7 +106,7 @@ def clients() -> Mapping[str, Client]:
 @cache
 def watched_cycle_s() -> Floats:
     """Return measured times of cycles of ``evenlag run --watch``, from the snapshot to the published hint."""
-    bursts = json.loads(_BURST.read_text(encoding="utf-8"))["bursts"]
+    bursts = json.loads(_BURST.read_text(encoding="utf-8"))["kafka-python every 60 s"]["bursts"]
     return np.unique([burst["cycle_until_published_s"] for burst in bursts])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from sandbox.kafka.broker import Broker
 from tests.support.faulty_workload import FaultyWorkload
@@ -33,20 +33,31 @@ class CycleWorld:
     """The cluster, and the policy that lets hints move its groups.
 
     groups: Number of partitions and of consumers by group.
+    consumer: Fields of all consumers' specs.
+    broker: Options of the broker.
     """
 
-    def __init__(self, folder: Path, groups: Mapping[str, tuple[int, int]] = GROUPS) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        groups: Mapping[str, tuple[int, int]] = GROUPS,
+        *,
+        consumer: Mapping[str, Any] | None = None,
+        broker: Mapping[str, Any] | None = None,
+    ) -> None:
         self.folder = folder
         self.lake = folder / "lake"
         self.config = folder / "evenlag.yaml"
         self.workloads: dict[str, FaultyWorkload] = {}
         self._stack = ExitStack()
         self.groups = dict(groups)
+        self._consumer = {"records_per_s": RECORDS_PER_S, **(consumer or {})}
+        self._broker_options = dict(broker or {})
         self._filled = dict.fromkeys(groups, 0)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self.broker = stack.enter_context(Broker.start(self.folder / "node"))
+            self.broker = stack.enter_context(Broker.start(self.folder / "node", **self._broker_options))
             servers = self.broker.bootstrap_servers
             self.config.write_text(_POLICY.format(lake=self.lake, servers=servers), encoding="utf-8")
             for name, (num_partitions, num_consumers) in self.groups.items():
@@ -57,7 +68,7 @@ class CycleWorld:
                     num_partitions=num_partitions,
                     group_id=name,
                     hint_topic="hints",
-                    consumer={"records_per_s": RECORDS_PER_S},
+                    consumer=self._consumer,
                 )
                 self.workloads[name] = stack.enter_context(workload)
                 workload.start_consumers(num_consumers)

@@ -27,7 +27,27 @@ def test_each_lake_s_clusters_bear_the_prefix_of_its_dags(
     assert list(found) == sorted([*clusters, *(f"team_b_{cluster}" for cluster in clusters)])
     north = found["team_b_north"]
     assert north == ReportSource("team_b_", "north", lake)
-    assert north.dag_id == "team_b_lag_rebalance__north"
+    # Their policies, which say whether one DAG has all clusters, are not known.
+    for dag_id in ("team_b_lag_rebalance__north", "team_b_lag_rebalance"):
+        assert north.is_readable(dag_id.__eq__)
+    assert not north.is_readable("lag_rebalance__north".__eq__)
+
+
+@pytest.mark.parametrize(("is_grouped", "dag_id"), [(False, "lag_rebalance__main"), (True, "lag_rebalance")])
+def test_the_dag_of_the_policy_gives_access(
+    is_grouped: bool, dag_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tmp_path / "evenlag.yaml"
+    policy.write_text(
+        f"lake: {tmp_path}\ngroup_clusters: {str(is_grouped).lower()}\n"
+        "clusters: {main: {bootstrap_servers: 'kafka:9092'}}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("EVENLAG_CONFIG", str(policy))
+    monkeypatch.delenv(LAKES_VARIABLE, raising=False)
+    source = find_sources()["main"]
+    assert source.is_readable(lambda asked: asked == dag_id)
+    assert not source.is_readable(lambda asked: asked != dag_id)
 
 
 @pytest.mark.parametrize("value", ["s3a://bucket/lake", "[]", '{"a_": ""}', '{"a_": 1}'])
