@@ -11,7 +11,7 @@ import secrets
 import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -318,17 +318,25 @@ class Cluster(ClusterAdmin):
             thread.join()
 
     def wait_until_ready(self, node_ids: Sequence[int] = ()) -> None:
-        """Wait until nodes answer and the cluster lists them."""
+        """Wait until nodes answer and each node that runs lists them."""
         wanted = set(node_ids or self.nodes)
         for id_ in sorted(wanted):
             self.nodes[id_].wait_until_ready()
 
         def are_listed() -> bool | None:
-            with self.admin() as admin:
-                found = {int(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]}
-            return wanted <= found or None
+            # By each node itself: a client of one that does not know them all fails.
+            return all(self._lists(listener, wanted) for listener in self.plain_listeners()) or None
 
         self.wait_for(are_listed, f"nodes {sorted(wanted)} are not part of the cluster")
+
+    @staticmethod
+    def _lists(listener: str, node_ids: set[int]) -> bool:
+        from kafka import KafkaAdminClient
+
+        with closing(KafkaAdminClient(bootstrap_servers=[listener], bootstrap_timeout_ms=30_000)) as admin:
+            # As the node answered when the client began: later requests may go to another one.
+            known = admin._manager.cluster
+            return all(known.broker_metadata(id_) is not None for id_ in node_ids)
 
     def _signal(self, node_id: int, number: signal.Signals) -> None:
         pid = self.nodes[node_id].pid

@@ -20,7 +20,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
-from evenlag.lake.upkeep.direct_tables import delete_snapshots
+from evenlag.lake.upkeep.direct_tables import delete_part, delete_snapshots
 from evenlag.policy.loader import LoadedPolicy
 from spark_jobs.compare import Request, run_compare
 from spark_jobs.maintenance import retention
@@ -43,6 +43,8 @@ from tests.spark_jobs.test_maintain import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from evenlag.lake.location import LakePaths
 
 pytestmark = [pytest.mark.extended, pytest.mark.jvm]
 
@@ -70,7 +72,7 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         if before is None or before[1] != str(rows_of(self, table)):
             raise KilledError
 
-    delete_once = delete_snapshots
+    delete_once, delete_part_once = delete_snapshots, delete_part
 
     def die_after_markers(*which: Any) -> None:
         before = ids_of(old, SNAPSHOTS)
@@ -78,8 +80,15 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         if ids_of(old, SNAPSHOTS) != before:
             raise KilledError
 
+    def die_after_rows(paths: LakePaths, table: Table, *which: Any) -> None:
+        before = ids_of(old, table)
+        delete_part_once(paths, table, *which)
+        if ids_of(old, table) != before:
+            raise KilledError
+
     monkeypatch.setattr(Lake, "write", die_after_one_that_changed)
     monkeypatch.setattr(retention, "delete_snapshots", die_after_markers)
+    monkeypatch.setattr(retention, "delete_part", die_after_rows)
     # The record, markers, lag, offsets, commits, members: each run completes one more of them.
     for runs, table in enumerate((DOWNSAMPLED_DAYS, SNAPSHOTS, LAG, OFFSETS, COMMITS, MEMBERS), start=1):
         with pytest.raises(KilledError):
@@ -88,10 +97,13 @@ def test_old_days_keep_one_lag_an_hour_and_a_kill_at_any_write_is_harmless(
         assert seen == (names if runs == 1 else kept), table.name
         # What a marker shows is whole: its lag is there.
         assert set(seen) <= set(ids_of(old, LAG))
+        # And nothing comes later than what the kill came after.
+        assert [bool(ids_of(old, raw)) for raw in RAW] == [runs < at for at in (4, 5, 6)]
         if table is DOWNSAMPLED_DAYS:
             monkeypatch.setattr(Lake, "write", _skipping_markers(die_after_one_that_changed, write_once))
     monkeypatch.setattr(Lake, "write", write_once)
     monkeypatch.setattr(retention, "delete_snapshots", delete_once)
+    monkeypatch.setattr(retention, "delete_part", delete_part_once)
     assert maintain(old, "downsample", raw_days=30).done == {
         "begun": 1,
         "nameless": 1,
