@@ -40,11 +40,15 @@ _FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
 
 
 class _Idle(NamedTuple):
-    """A table of an object store that no thread uses, or None: with what it was opened, and when."""
+    """A table that no thread uses, or None: with what it was opened, and when.
+
+    commit: Which file its newest commit is, in a local lake: there, another lake may take a folder's place.
+    """
 
     address: Any
     delta: Any
     looked_at: float
+    commit: tuple[int, ...] | None = None
 
 
 _IDLE: Final[dict[str, _Idle]] = {}
@@ -53,6 +57,8 @@ _IN_USE: ContextVar[Mapping[str, Any]] = ContextVar("tables that a thread uses",
 _LOOK: ContextVar[Look | None] = ContextVar("how new tables have to be", default=None)
 # When this process knows of a commit that no open table of its has.
 _WRITTEN: Final[dict[str, float]] = {}
+# Of a few lakes.
+_MAX_IDLE: Final = 128
 # The steps of a cycle follow each other faster.
 _MAX_AGE_S: Final = 10.0
 
@@ -77,7 +83,7 @@ def open_table(paths: LakePaths, table: Table, *, for_write: bool = False) -> It
         yield in_use[folder]
         return
     with lake_errors(paths, table.name, "its log"):
-        found = _newest(folder, _IDLE.pop(folder, None))
+        found = _newest(paths, folder, _IDLE.pop(folder, None))
     is_missing = found.delta is None and paths.is_local
     delta = _log_that_came_late(paths, table) if is_missing else found.delta
     token = _IN_USE.set({**in_use, folder: delta})
@@ -86,8 +92,10 @@ def open_table(paths: LakePaths, table: Table, *, for_write: bool = False) -> It
     finally:
         _IN_USE.reset(token)
     # Not after an error: what it knows may be wrong, e.g. after a conflict.
-    if not paths.is_local:
-        _IDLE[folder] = found
+    if found.delta is not None or not paths.is_local:
+        _IDLE[folder] = found._replace(commit=_newest_commit(paths, folder, found.delta))
+        while len(_IDLE) > _MAX_IDLE:
+            _IDLE.pop(next(iter(_IDLE)), None)
 
 
 @contextmanager
@@ -118,14 +126,15 @@ def forget_tables() -> None:
     forget_files()
 
 
-def _newest(folder: str, idle: _Idle | None) -> _Idle:
+def _newest(paths: LakePaths, folder: str, idle: _Idle | None) -> _Idle:
     """Return the table as it is, or as it was when the block of :func:`one_look` allows."""
     deltalake = _deltalake()
     now, address, look = time.monotonic(), _address(), _LOOK.get()
     if idle is not None and idle.address == address:
-        if look is not None and idle.looked_at >= max(look.since, _WRITTEN.get(folder, 0.0)):
+        is_remote = not paths.is_local
+        if is_remote and look is not None and idle.looked_at >= max(look.since, _WRITTEN.get(folder, 0.0)):
             return idle
-        if idle.delta is not None:
+        if idle.delta is not None and idle.commit == _newest_commit(paths, folder, idle.delta):
             with suppress(deltalake.exceptions.DeltaError):
                 idle.delta.update_incremental()
                 return idle._replace(looked_at=now)
@@ -133,6 +142,17 @@ def _newest(folder: str, idle: _Idle | None) -> _Idle:
         return _Idle(address, deltalake.DeltaTable(folder), now)
     except deltalake.exceptions.TableNotFoundError:
         return _Idle(address, None, now)
+
+
+def _newest_commit(paths: LakePaths, folder: str, delta: Any) -> tuple[int, ...] | None:
+    """Return which file the newest commit of a local table is; of a file that is gone, none like another."""
+    if delta is None or not paths.is_local:
+        return None
+    try:
+        stat = Path(folder, LOG_FOLDER, f"{delta.version():020}.json").stat()
+    except FileNotFoundError:
+        return (time.monotonic_ns(),)
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _address() -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenlag.lake.tables import Table
 from evenlag.lake.tables.contract import MONTH
+from spark_jobs.runtime.sql_text import identifier
 
 if TYPE_CHECKING:
     from pyspark import StorageLevel
@@ -31,10 +32,10 @@ class CachedFrames(ExitStack):
 
 def conform(frame: DataFrame, table: Table) -> DataFrame:
     """Select the columns of a contract, in its order and types; the last step of every transform."""
-    from pyspark.sql import functions as sf
-
-    return frame.select(
-        *(sf.col(column.name).cast(column.type).alias(column.name) for column in table.columns)
+    # As text: of each column object, PySpark looks up the call site, for milliseconds.
+    names = {column.name: identifier(column.name) for column in table.columns}
+    return frame.selectExpr(
+        *(f"CAST({names[column.name]} AS {column.type}) AS {names[column.name]}" for column in table.columns)
     )
 
 
