@@ -94,11 +94,11 @@ def _check(work: MaintenanceRun, policy: Policy) -> None:
 def vacuum_tables(work: MaintenanceRun) -> None:
     """Set every table's properties, trim its log, and delete files that are older than the policy says."""
     days = work.settings.vacuum_days
-    wanted = wanted_properties()
     for table in TABLES.values():
         files = work.files(table)
         if files is None:
             continue
+        wanted = wanted_properties(table.writer)
         if any(files.properties.get(name) != value for name, value in wanted.items()):
             work.run(f"set the retention of {table.name}", "retention", partial(_set, work, table, wanted))
         work.run(f"trim the log of {table.name}", "trimmed", partial(trim_log, work.lake.paths, table))

@@ -152,7 +152,8 @@ def _newest_commit(paths: LakePaths, folder: str, delta: Any) -> tuple[int, ...]
         stat = Path(folder, LOG_FOLDER, f"{delta.version():020}.json").stat()
     except FileNotFoundError:
         return (time.monotonic_ns(),)
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+    # Copies and links change the time of the inode, which no one can set.
+    return stat.st_ino, stat.st_ctime_ns, stat.st_size
 
 
 def _address() -> Any:

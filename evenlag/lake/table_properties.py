@@ -16,14 +16,18 @@ LOG_HOURS: Final = 3
 LONGEST_COMMIT_S: Final = LOG_HOURS * 3_600 / 2
 # Commits between two checkpoints: an open table reads at most so many files after the checkpoint.
 COMMITS_PER_CHECKPOINT: Final = 10
+# Where nothing else writes a checkpoint: one takes Spark seconds, and `deltalake`, which does at the end of a
+# step, milliseconds.
+_SPARK_COMMITS: Final = 50
 
 
-def wanted_properties() -> dict[str, str]:
-    """Return the properties that every table of the lake has."""
+def wanted_properties(writer: str) -> dict[str, str]:
+    """Return the properties of a table of the lake, by its writer."""
+    commits = _SPARK_COMMITS if writer == "spark" else COMMITS_PER_CHECKPOINT
     return {
         "delta.logRetentionDuration": f"interval {LOG_HOURS} hours",
         "delta.deletedFileRetentionDuration": f"interval {LOG_HOURS} hours",
         "delta.setTransactionRetentionDuration": f"interval {2 * LOG_HOURS} hours",
-        "delta.checkpointInterval": str(COMMITS_PER_CHECKPOINT),
+        "delta.checkpointInterval": str(commits),
         "delta.enableExpiredLogCleanup": "false",
     }

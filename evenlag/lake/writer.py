@@ -172,7 +172,7 @@ class DirectWriter:
                 schema.empty_table(),
                 mode="error",
                 partition_by=list(self.table.partition_by),
-                configuration=wanted_properties(),
+                configuration=wanted_properties("direct"),
                 # A retry would commit the same properties again, as a change of an existing table.
                 commit_properties=CommitProperties(max_commit_retries=0),
             )

@@ -84,7 +84,7 @@ def check_table(
         f"reader {PROTOCOL[0]}, writer {PROTOCOL[1]}",
         "somebody switched on a feature of Delta that other readers lack: make the table anew without it",
     )
-    wanted = wanted_properties()
+    wanted = wanted_properties(table.writer)
     found = {name: files.properties.get(name, "not set") for name in wanted}
     yield _make(
         table,

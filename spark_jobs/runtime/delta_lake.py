@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 TABLE_PROPERTIES: Final = {
     "delta.minReaderVersion": str(PROTOCOL[0]),
     "delta.minWriterVersion": str(PROTOCOL[1]),
-    **wanted_properties(),
+    **wanted_properties("spark"),
 }
 
 _CONFLICT: Final = re.compile(r"DELTA_(CONCURRENT_\w+|METADATA_CHANGED|PROTOCOL_CHANGED)")

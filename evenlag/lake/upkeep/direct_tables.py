@@ -18,6 +18,7 @@ from evenlag.lake.delta_log import open_table
 from evenlag.lake.filters import Filter, date_literal, sql_literal
 from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
 from evenlag.lake.tables import Table
 from evenlag.lake.tables.month_partitions import partition_of
 
@@ -90,6 +91,13 @@ def vacuum_table(paths: LakePaths, table: Table, days: int) -> None:
         delta.vacuum(retention_hours=24 * days, dry_run=False, enforce_retention_duration=True, full=True)
 
     change_table(paths, table, vacuum)
+
+
+def write_checkpoint(paths: LakePaths, table: Table) -> None:
+    """Write the checkpoint of a table that Spark writes, if its newest version is due for one."""
+    with write_errors(paths, table), open_table(paths, table, for_write=True) as delta:
+        if delta is not None and delta.version() % COMMITS_PER_CHECKPOINT == 0:
+            delta.create_checkpoint()
 
 
 def trim_log(paths: LakePaths, table: Table) -> None:

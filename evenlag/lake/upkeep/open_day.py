@@ -18,7 +18,7 @@ from evenlag.lake.delta_log import open_table, read_actions
 from evenlag.lake.filters import sql_literal
 from evenlag.lake.location import LakePaths
 from evenlag.lake.tables import Table
-from evenlag.lake.upkeep.direct_tables import replace_rows, trim_log
+from evenlag.lake.upkeep.direct_tables import replace_rows, trim_log, write_checkpoint
 from evenlag.logging_setup import named_logger
 
 _LOG = named_logger(__name__)
@@ -30,9 +30,11 @@ _SMALL_BYTES: Final = 512 * 1024
 
 
 def tend_tables(paths: LakePaths, cluster: str, tables: Iterable[Table]) -> None:
-    """Compact a cluster's small files in tables with many, and trim their logs; an error only warns."""
+    """Write checkpoints that are due, compact a cluster's small files and trim logs; an error only warns."""
     for table in tables:
         try:
+            if table.writer == "spark":
+                write_checkpoint(paths, table)
             if (small := _find_small(paths, table, cluster)) is not None:
                 start, first, last = small
                 condition = f"{_SNAPSHOT} >= {sql_literal(first)} AND {_SNAPSHOT} <= {sql_literal(last)}"
@@ -40,7 +42,7 @@ def tend_tables(paths: LakePaths, cluster: str, tables: Iterable[Table]) -> None
                 replace_rows(paths, table, (cluster, start), condition, filters)
                 trim_log(paths, table)
         except LakeError as error:
-            _LOG.warning("small files of %s stay until the next cycle: %s", table.name, error)
+            _LOG.warning("%s is not compacted until the next cycle: %s", table.name, error)
 
 
 def _find_small(paths: LakePaths, table: Table, cluster: str) -> tuple[date, str, str] | None:

@@ -207,7 +207,7 @@ def test_a_table_that_spark_wrote_in_an_earlier_version_is_continued(
         if check.table_name == RUNS.name
     }
     assert all(check.is_ok for check in checks.values())
-    set_properties(LakePaths(root), RUNS, wanted_properties())
+    set_properties(LakePaths(root), RUNS, wanted_properties("direct"))
     files = read_table_files(LakeReader(root), RUNS)
     assert files is not None
     policy = MaintenanceSettings(vacuum_days=7)

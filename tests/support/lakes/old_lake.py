@@ -194,7 +194,7 @@ class OldLake:
                     with_month(rows, table),
                     mode="append",
                     partition_by=list(table.partition_by),
-                    configuration=wanted_properties() if not done else None,
+                    configuration=wanted_properties(table.writer) if not done else None,
                     commit_properties=CommitProperties(app_transactions=transactions),
                 )
                 done += 1
@@ -267,7 +267,7 @@ def _metadata(table: Table) -> list[dict[str, Any]]:
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": Schema.from_arrow(stored_schema(table)).to_json(),
                 "partitionColumns": list(table.partition_by),
-                "configuration": wanted_properties(),
+                "configuration": wanted_properties(table.writer),
                 "createdTime": now_ms,
             }
         },
