@@ -3,8 +3,8 @@
 A table without log and data does not exist yet. If the log of a table is missing, damaged or incomplete, the
 table contains rows that no reader would return, which is an error.
 
-Of a lake in an object store, each process keeps its tables open: to bring one up to date takes a request, and
-one for each new commit. A thread has an open table for itself while it uses it.
+Each process keeps its tables open: to bring one up to date takes a request, and one for each new commit. A
+thread has an open table for itself while it uses it.
 """
 
 from __future__ import annotations
