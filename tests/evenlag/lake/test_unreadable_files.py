@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.errors import LakeError
+from evenlag.lake.delta_log import forget_tables
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import GATE_RESULTS
 from evenlag.lake.writer import append_once
@@ -43,6 +44,8 @@ def edit_action(lake: Path, plan_id: str, *, month: str | None = str(DAY), **cha
                 before = action["add"]
                 action["add"] = before | changes | {"partitionValues": {"cluster": "c", "month": month}}
                 commit.write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
+                # A process that has read it does not read it again.
+                forget_tables()
                 return dict(before)
     raise LookupError(plan_id)
 
@@ -157,6 +160,7 @@ def test_no_log_is_copied_when_the_storage_does_not_answer(
         raise OSError("Generic S3 error: Error performing GET")
 
     copied: list[object] = []
+    forget_tables()
     monkeypatch.setattr(deltalake, "DeltaTable", unreachable)
     monkeypatch.setattr("evenlag.lake.reader.repaired_log", lambda *given: copied.append(given))
     with pytest.raises(LakeError, match="Generic S3 error"):
@@ -166,6 +170,7 @@ def test_no_log_is_copied_when_the_storage_does_not_answer(
 
 def test_a_log_that_is_none_is_an_error(lake: Path) -> None:
     (lake / GATE_RESULTS.name / "_delta_log" / f"{2:020d}.json").write_text('{"add": {"pa', encoding="utf-8")
+    forget_tables()
     with pytest.raises(LakeError):
         checked(lake)
 

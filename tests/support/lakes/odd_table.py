@@ -86,8 +86,11 @@ def write_odd_table_directly(root: str, table: Table) -> None:
 
 
 def write_odd_table(lake: Lake, table: Table = ODD) -> None:
-    """Write it in many commits, so that the log has a checkpoint, and compact a partition of one cluster."""
-    for rows in rows_by_commit():
+    """Write it in many commits, so that Spark writes a checkpoint, and compact a partition of one cluster."""
+    for number, rows in enumerate(rows_by_commit()):
         lake.append(table, frame(lake.spark, table, rows))
+        if number == 0:
+            often = "SET TBLPROPERTIES ('delta.checkpointInterval' = '10')"
+            lake.spark.sql(f"ALTER TABLE {lake.sql_name(table)} {often}")
     part = part_condition(table, "c", partition_of(table, DAYS[0]))
     lake.spark.sql(f"OPTIMIZE {lake.sql_name(table)} WHERE {part}")
