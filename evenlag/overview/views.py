@@ -95,9 +95,8 @@ class ReportSource:
     def is_readable(self, may_read: Callable[[str], bool]) -> bool:
         """Whether a user may read the DAG of the cluster's cycles, and so the report."""
         grouped, own = f"{self.dag_prefix}lag_rebalance", f"{self.dag_prefix}lag_rebalance__{self.cluster}"
-        return (self.is_grouped is not True and may_read(own)) or (
-            self.is_grouped is not False and may_read(grouped)
-        )
+        of_cycles = {True: [grouped], False: [own], None: [own, grouped]}[self.is_grouped]
+        return any(map(may_read, of_cycles))
 
 
 class NoPolicyError(PolicyError):

@@ -33,10 +33,8 @@ class CachedFrames(ExitStack):
 def conform(frame: DataFrame, table: Table) -> DataFrame:
     """Select the columns of a contract, in its order and types; the last step of every transform."""
     # As text: of each column object, PySpark looks up the call site, for milliseconds.
-    names = {column.name: identifier(column.name) for column in table.columns}
-    return frame.selectExpr(
-        *(f"CAST({names[column.name]} AS {column.type}) AS {names[column.name]}" for column in table.columns)
-    )
+    columns = ((identifier(column.name), column.type) for column in table.columns)
+    return frame.selectExpr(*(f"CAST({name} AS {kind}) AS {name}" for name, kind in columns))
 
 
 def with_month(frame: DataFrame, table: Table) -> DataFrame:
