@@ -21,6 +21,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.server.is_refused():
+            self.send_response_only(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         connection = http.client.HTTPConnection(self.server.target, timeout=30)
         try:
             # The signature covers the headers: they stay, the host's name included.
@@ -81,6 +86,10 @@ class LosingProxy(ThreadingHTTPServer):
         """Note the condition of a request that writes a commit, in whatever way."""
         if method in {"PUT", "POST"} and path.partition("?")[0].endswith(".json"):
             self.conditions.append(condition)
+
+    def is_refused(self) -> bool:
+        """Whether a request is answered with 503 and not passed on: never."""
+        return False
 
     def is_lost(self, method: str, path: str) -> bool:
         """Whether the answer to this request is lost."""

@@ -1,0 +1,363 @@
+"""Ten clusters, a cycle a minute of each, for two hours, with the lake on S3 and faults of every part.
+
+``make soak``. One broker is ten clusters of the policy. Each has a hint topic of its own, and plans one group
+of hinted consumers, whose load changes sides; ``evenlag run --watch --publish`` runs the cycles of all.
+Meanwhile S3 refuses requests, loses answers and is away for a minute, the broker is stopped, and the command,
+its JVM and consumers are killed. ``EVENLAG_SOAK_MINUTES`` sets how long; in full, the result is written to
+``docs/bench/soak.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from evenlag.lake.reader import LakeReader
+from evenlag.lake.tables import SNAPSHOTS
+from evenlag.policy.loader import load_policy
+from evenlag.publishing.hint_topic import read_hint_topic
+from evenlag.spark_installation import JARS_VARIABLE
+from sandbox.jars import s3_jars, spark_jars
+from sandbox.kafka.broker import Broker
+from sandbox.processes import kill_process, start_process, stop_process
+from tests.chaos.lake_invariants import find_violations
+from tests.soak.results import keep
+from tests.support.cycle_killer import REPOSITORY
+from tests.support.faulty_workload import FaultyWorkload
+from tests.support.processes import tree
+from tests.support.s3.server import s3_server
+from tests.support.s3.unreliable import unreliable_proxy
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.s3.unreliable import UnreliableProxy
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.broker,
+    pytest.mark.jvm,
+    # Hours on a machine with other work.
+    pytest.mark.timeout(6 * 3600),
+]
+
+MINUTES: Final = 120
+NUM_CLUSTERS: Final = 10
+EVERY: Final = timedelta(minutes=1)
+RECORDS_PER_S: Final = 20
+NUM_PARTITIONS: Final = 6
+BUCKET: Final = "soak"
+SEED: Final = 20261127
+# Without faults before the first and after the last one: each cluster has cycles.
+QUIET: Final = timedelta(minutes=4)
+# How long each fault lasts, in seconds, and how often it comes, in minutes.
+FAULTS: Final = {
+    "command": (0, 20),
+    "jvm": (0, 23),
+    "broker": (30, 13),
+    "consumer": (0, 5),
+    "s3": (60, 31),
+}
+# A restarted command starts a JVM, and has a first cycle of each cluster: measured from there on.
+_RESTART_S: Final = 60
+
+
+@dataclass
+class Fault:
+    """A fault that concerns all clusters, from its begin until what it stopped goes on."""
+
+    kind: str
+    began: datetime
+    ended: datetime
+
+
+@dataclass
+class World:
+    """Ten clusters, the command that runs their cycles, and faults.
+
+    lines: What the command has printed, a line a cycle.
+    """
+
+    folder: Path
+    broker: Broker
+    proxy: UnreliableProxy
+    groups: dict[str, FaultyWorkload]
+    policy: Path
+    environ: dict[str, str]
+    chance: random.Random = field(default_factory=lambda: random.Random(SEED))  # noqa: S311  # no secret
+    faults: list[Fault] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    command: subprocess.Popen[bytes] | None = None
+    num_starts: int = 0
+
+    def start_command(self) -> None:
+        """Start the command; its standard output is the cycles, by a shell that keeps them apart."""
+        self.num_starts += 1
+        words = [sys.executable, "-m", "evenlag", "run", f"--config={self.policy}", "--publish", "--json"]
+        words += ["--watch", f"--every={EVERY.seconds}"]
+        shell = 'exec "$@" >>"$CYCLES"'
+        with (self.folder / "command.log").open("ab") as log:
+            self.command = start_process(["bash", "-c", shell, "run", *words], log=log, env=self.environ)
+
+    def cycles(self) -> list[dict[str, Any]]:
+        """Return what the command has printed; the line of a killed one may be half written."""
+        found = []
+        for line in (self.folder / "cycles.jsonl").read_text(encoding="utf-8").splitlines():
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                self.counts["half-written lines"] += 1
+        return found
+
+    def load_one_side(self, cluster: str) -> None:
+        """Let one member of a cluster's group fall behind on two of its partitions."""
+        group = self.groups[cluster]
+        held = [sorted(numbers) for numbers in group.owners().values() if len(numbers) > 1]
+        if held:
+            group.fill(dict.fromkeys(max(held)[:2], 90 * RECORDS_PER_S))
+
+    def cause(self, kind: str) -> None:
+        """Cause a fault, and wait until it is over."""
+        began = datetime.now(UTC)
+        lasts_s = FAULTS[kind][0]
+        if kind == "consumer":
+            self._replace_a_consumer()
+        elif kind == "broker":
+            assert self.broker.pid is not None
+            os.kill(self.broker.pid, signal.SIGSTOP)
+            time.sleep(lasts_s)
+            os.kill(self.broker.pid, signal.SIGCONT)
+        elif kind == "s3":
+            self.proxy.is_out = True
+            time.sleep(lasts_s)
+            self.proxy.is_out = False
+        else:
+            self._kill(kind)
+            lasts_s = _RESTART_S
+        self.counts[kind] += 1
+        if kind != "consumer":
+            self.faults.append(Fault(kind, began, began + timedelta(seconds=lasts_s)))
+
+    def _kill(self, kind: str) -> None:
+        assert self.command is not None
+        if kind == "command":
+            kill_process(self.command)
+            self.start_command()
+            return
+        for pid in tree(self.command.pid):
+            if Path(f"/proc/{pid}/exe").readlink().name == "java":
+                os.kill(pid, signal.SIGKILL)
+
+    def _replace_a_consumer(self) -> None:
+        group = self.groups[self.chance.choice(sorted(self.groups))]
+        name = self.chance.choice(group.consumers)
+        group.kill(name)
+        group.start_consumer(name)
+
+    def check(self) -> None:
+        """Fail when the command has ended by itself."""
+        assert self.command is not None
+        log = self.folder / "command.log"
+        assert self.command.poll() is None, log.read_text(encoding="utf-8")[-3000:]
+
+    def maintain(self) -> None:
+        """Maintain the lake, as its daily job does, beside the cycles."""
+        words = [sys.executable, "-m", "evenlag", "lake", "maintain", "--config", str(self.policy)]
+        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        self.counts["maintenance"] += 1
+
+
+def write_policy(path: Path, servers: str, groups: dict[str, str]) -> None:
+    """Write a policy that has the broker as several clusters, each of which plans a group."""
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "lake": f"s3://{BUCKET}/lake",
+                "audit_schedule": None,
+                "clusters": {
+                    cluster: {
+                        "bootstrap_servers": servers, "hint_topic": f"hints-{cluster}", "schedule": None,
+                        "temporary_member_after_s": None,
+                    }
+                    for cluster in groups
+                },
+                "groups": [
+                    *(
+                        {
+                            "match": group, "clusters": [cluster], "mode": "auto", "reset_policy": "earliest",
+                            "gates": {"cooldown_s": 0},
+                        }
+                        for cluster, group in groups.items()
+                    ),
+                    {"match": "*", "mode": "observe"},
+                ],
+            }
+        ),
+        encoding="utf-8",
+    )  # fmt: skip
+
+
+def test_two_hours_of_ten_clusters_lose_double_and_delay_nothing(
+    tmp_path: Path, unique: Callable[[str], str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    minutes = int(os.environ.get("EVENLAG_SOAK_MINUTES", MINUTES))
+    groups = {f"c{number}": unique(f"billing{number}") for number in range(NUM_CLUSTERS)}
+    jars = tmp_path / "jars"
+    (jars / "spark").mkdir(parents=True)
+    for jar in (*spark_jars(), *s3_jars()):
+        (jars / "spark" / jar.name).symlink_to(jar)
+    (tmp_path / "cycles.jsonl").touch()
+    with ExitStack() as stack:
+        server = stack.enter_context(s3_server(tmp_path / "s3"))
+        proxy = stack.enter_context(unreliable_proxy(server.endpoint, SEED))
+        broker = stack.enter_context(Broker.start(tmp_path / "broker"))
+        server.make_bucket(BUCKET)
+        policy = tmp_path / "evenlag.yaml"
+        write_policy(policy, broker.bootstrap_servers, groups)
+        workloads = {
+            cluster: stack.enter_context(
+                FaultyWorkload(
+                    {"bootstrap_servers": broker.bootstrap_servers},
+                    tmp_path / cluster,
+                    topic=f"orders-{cluster}",
+                    num_partitions=NUM_PARTITIONS,
+                    group_id=group,
+                    hint_topic=f"hints-{cluster}",
+                    consumer={"records_per_s": RECORDS_PER_S},
+                )
+            )
+            for cluster, group in groups.items()
+        }
+        for workload in workloads.values():
+            workload.start_consumers(2)
+        for workload in workloads.values():
+            workload.wait_until_owned()
+        environ = os.environ | server.environment() | {
+            "AWS_ENDPOINT_URL": proxy.endpoint, JARS_VARIABLE: str(jars), "PYTHONPATH": str(REPOSITORY),
+            "CYCLES": str(tmp_path / "cycles.jsonl"),
+        }  # fmt: skip
+        world = World(tmp_path, broker, proxy, workloads, policy, environ)
+        began = datetime.now(UTC)
+        world.start_command()
+        stack.callback(lambda: world.command and kill_process(world.command))
+        run(world, timedelta(minutes=minutes), capfd)
+        ended = datetime.now(UTC)
+        assert world.command is not None
+        stop_process(world.command, timeout_s=120)
+        found = judge(world, LakeReader(str(server.folder / BUCKET / "lake")), began, ended)
+        found |= {"minutes": minutes, "clusters": NUM_CLUSTERS, "seed": SEED}
+    tell(capfd, json.dumps(found, indent=1))
+    keep("clusters_on_s3", found, is_full=minutes >= MINUTES)
+    assert found["violations"] == []
+    assert found["late"] == []
+    assert found["lost_records"] == 0
+    assert min(found["published_by_cluster"].values()) >= max(1, minutes // 30)
+
+
+def run(world: World, lasts: timedelta, capfd: pytest.CaptureFixture[str]) -> None:
+    """Let the cycles run, with loads that change sides and with faults, the last minutes without."""
+
+    def has_begun() -> bool:
+        world.check()
+        return {cycle["cluster"] for cycle in world.cycles()} == set(world.groups)
+
+    wait_until(has_begun, timeout_s=300, what=lambda: f"only {len(world.cycles())} first cycles")
+    began, minute = datetime.now(UTC), 0
+    due = [
+        (began + timedelta(minutes=every * number), kind)
+        for kind, (_, every) in FAULTS.items()
+        for number in range(1, 1 + int(lasts / timedelta(minutes=every)))
+    ]
+    due = sorted(each for each in due if each[0] < began + lasts - QUIET)
+    while (now := datetime.now(UTC)) < began + lasts:
+        world.check()
+        if now >= began + minute * EVERY:
+            # Each cluster's load changes sides every five minutes, two clusters a minute.
+            for number in range(minute % 5, NUM_CLUSTERS, 5):
+                world.load_one_side(f"c{number}")
+            if minute % 60 == 40:
+                world.maintain()
+            minute += 1
+            tell(capfd, f"minute {minute}: {len(world.cycles())} cycles, {dict(world.counts)}")
+        if due and now >= due[0][0]:
+            world.cause(due.pop(0)[1])
+        time.sleep(1)
+
+
+def judge(world: World, lake: LakeReader, began: datetime, ended: datetime) -> dict[str, Any]:
+    """Return what was lost, doubled or late; the lake is read beneath the S3 server."""
+    loaded = load_policy(world.policy)
+    hints = {
+        group: (hint.plan_id, hint.sequence)
+        for cluster in loaded.policy.clusters.values()
+        for group, hint in read_hint_topic(cluster).hints.items()
+    }
+    cycles = world.cycles()
+    errors = Counter(cycle["error"][:60] for cycle in cycles if "error" in cycle)
+    events = Counter((row["cluster"], row["event"]) for row in lake.read_events().to_pylist())
+    evidence = [group.evidence() for group in world.groups.values()]
+    late_s = [
+        (datetime.fromisoformat(each["started_at"]) - datetime.fromisoformat(each["slot"])).total_seconds()
+        for each in cycles
+    ]
+    return {
+        "faults": dict(sorted(world.counts.items())),
+        "s3": {"refused": world.proxy.num_refused, "answers_lost": world.proxy.num_lost},
+        "cycles": len(cycles),
+        "failed_cycles": dict(errors),
+        "began_late_s": {f"p{share}": _percentile(late_s, share) for share in (50, 95, 100)},
+        "snapshots": len(lake.read(SNAPSHOTS, columns=["snapshot_id"])),
+        "expected_snapshots": int((ended - began) / EVERY) * NUM_CLUSTERS,
+        "published_by_cluster": {name: events[name, "PUBLISHED"] for name in world.groups},
+        "events": dict(Counter(row["event"] for row in lake.read_events().to_pylist())),
+        "late": late_snapshots(lake, world.faults, ended),
+        "violations": find_violations(lake, hints),
+        "lost_records": sum(
+            last - first + 1 for each in evidence for spans in each.lost.values() for first, last in spans
+        ),
+    }
+
+
+def late_snapshots(lake: LakeReader, faults: list[Fault], ended: datetime) -> list[str]:
+    """Return the gaps of more than one lost cycle between a cluster's snapshots, and after faults."""
+    slots: dict[str, list[datetime]] = {}
+    for row in lake.read(SNAPSHOTS, columns=["cluster", "slot"]).to_pylist():
+        slots.setdefault(row["cluster"], []).append(row["slot"])
+    found = []
+    for cluster, of_cluster in sorted(slots.items()):
+        for earlier, later in pairwise([*sorted(of_cluster), ended]):
+            # Faults may follow each other: counted from the end of the last one that this gap contains.
+            since = max(
+                (fault.ended for fault in faults if earlier - EVERY < fault.began < later), default=earlier
+            )
+            if later - max(since, earlier) > 2 * EVERY:
+                found.append(f"{cluster}: {earlier:%H:%M:%S} to {later:%H:%M:%S}, from {since:%H:%M:%S}")
+    return found
+
+
+def _percentile(values: list[float], share: int) -> float:
+    ordered = sorted(values)
+    return round(ordered[min(len(ordered) - 1, len(ordered) * share // 100)], 1)
+
+
+def tell(capfd: pytest.CaptureFixture[str], text: str) -> None:
+    """Say how far it is: hours of silence look like a hang."""
+    with capfd.disabled():
+        sys.stderr.write(f"\n{datetime.now(UTC):%H:%M:%S} {text}")
