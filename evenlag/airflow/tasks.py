@@ -167,11 +167,14 @@ def report(config: str, cluster: str, dag_prefix: str = "") -> dict[str, int]:
 @task(execution_timeout=SPARK_TIMEOUT, trigger_rule=TriggerRule.ALL_DONE)
 def report_all(config: str, clusters: Sequence[str], dag_prefix: str) -> dict[str, dict[str, int]]:
     """Send alerts and metrics of clusters, and update their assets; an error of one is raised last."""
+    from evenlag.lake.delta_log import one_look
+
     context = get_current_context()
 
     def report_one(cluster: str) -> dict[str, int]:
-        figures = _report(config, cluster, dag_prefix)
-        update_assets(context, config, cluster, dag_prefix, Product)
+        with one_look():
+            figures = _report(config, cluster, dag_prefix)
+            update_assets(context, config, cluster, dag_prefix, Product)
         return figures
 
     found, failed = _for_each(clusters, report_one)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Self
@@ -24,7 +24,8 @@ from sandbox.processes import KEEPER, free_ports, log_tail, start_process, stop_
 from sandbox.spark.connect_server import jvm_environment
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_START_TIMEOUT_S = 120.0
+# For a process that hangs, also on a busy machine; one that ends is noticed at once.
+_START_TIMEOUT_S = 600.0
 _USER = "evenlag"
 
 
@@ -133,9 +134,10 @@ class Airflow:
     def _migrate(self) -> None:
         process = self._start("migrate", "db", "migrate")
         try:
-            status = process.wait(_START_TIMEOUT_S)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_START_TIMEOUT_S)
         finally:
-            stop_process(self._processes.pop("migrate"))
+            status = stop_process(self._processes.pop("migrate"))
         if status != 0:
             raise AirflowError(f"airflow db migrate ended with status {status}:\n{self._tail('migrate')}")
 

@@ -36,7 +36,7 @@ TRAFFIC_RECORDS_PER_S: Final = 80.0
 # Backlogs of the first consumer's partitions, as with a few hot keys.
 HEAVY_BACKLOG: Final = (24_000, 16_000, 11_000)
 LIGHT_BACKLOG: Final = 400
-RUN_TIMEOUT_S: Final = 420.0
+RUN_TIMEOUT_S: Final = 900.0
 PAGE: Final = "index.html"
 _TWO_PHASES: Final = "The consumers follow the hint, in two phases"
 _MARKER: Final = ".evenlag-demo"

@@ -15,7 +15,7 @@ from sandbox.demo.run import NUM_CONSUMERS, interruptible, make_workload, skewed
 from sandbox.kafka.broker import quiet
 from sandbox.workload.workload import WorkloadError
 
-_START_TIMEOUT_S: Final = 120.0
+_START_TIMEOUT_S: Final = 600.0
 # The file is touched every second; when it is older than this, the workload hangs.
 _STALE_S: Final = 30.0
 _SIGN: Final = "well"

@@ -17,7 +17,7 @@ from sandbox.jars import spark_jars
 from sandbox.processes import KEEPER, SandboxError, free_ports, log_tail, start_process, stop_process
 from spark_jobs.runtime.session_conf import EMBEDDED_CONF, JVM_OPTIONS_KEY
 
-_START_TIMEOUT_S: Final = 180.0
+_START_TIMEOUT_S: Final = 600.0
 # The subreaper kills what does not end earlier.
 _END_TIMEOUT_S: Final = 60.0
 _REPOSITORY: Final = Path(__file__).resolve().parents[2]

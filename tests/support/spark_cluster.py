@@ -68,7 +68,7 @@ def _requirement(text: str) -> str:
     return match[0] if match else text
 
 
-_START_TIMEOUT_S: Final = 120.0
+_START_TIMEOUT_S: Final = 600.0
 _HOST: Final = "127.0.0.1"
 # A fast start matters here, not long-term throughput.
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
