@@ -67,7 +67,7 @@ class DagRunClient(AirflowRest):
             return False
         return all(one.verdict is Verdict.OK for one in health_findings(health))
 
-    def wait_for_dag(self, dag_id: str, *, timeout_s: float = 120.0) -> None:
+    def wait_for_dag(self, dag_id: str, *, timeout_s: float = 600.0) -> None:
         """Wait until a DAG has been parsed."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

@@ -142,7 +142,7 @@ class Workload:
     def wait_until_owned(
         self,
         *,
-        timeout_s: float = 240.0,
+        timeout_s: float = 600.0,
         condition: Callable[[dict[str, set[int]]], bool] | None = None,
     ) -> dict[str, set[int]]:
         """Wait until every partition has exactly one owner, no consumer is idle, and `condition` is true.

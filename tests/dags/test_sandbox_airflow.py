@@ -83,7 +83,7 @@ def test_a_run_without_a_spark_connection_fails_at_once_and_says_what_to_set(
     airflow.rest.wait_for_dag("lag_rebalance__sandbox")
     run = airflow.rest.trigger("lag_rebalance__sandbox")
     with pytest.raises(AirflowError, match=r"task observe of .* failed") as caught:
-        airflow.rest.wait(run, timeout_s=240)
+        airflow.rest.wait(run, timeout_s=600)
     assert "AIRFLOW_CONN_SPARK_DEFAULT" in str(caught.value)
     assert run.task_states["publish"] == "upstream_failed"
     # The fault is still reported, by the notifier that the environment names; the run stays failed.
@@ -108,13 +108,13 @@ def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(airflow: A
     try:
         rest.wait_for_dag("lag_rebalance__sandbox")
         run = rest.trigger("lag_rebalance__sandbox")
-        wait_until(mark.exists, timeout_s=240, what="the job did not start")
+        wait_until(mark.exists, what="the job did not start")
         assert processes_with(str(mark))
         path = f"dags/{run.dag_id}/dagRuns/{run.run_id}/taskInstances/observe"
         rest.request("PATCH", path, {"new_state": "failed"})
         wait_until_gone(str(mark))
         with pytest.raises(AirflowError, match="task observe"):
-            rest.wait(run, timeout_s=240)
+            rest.wait(run, timeout_s=600)
         log = rest.log(run, "observe", lines=200)
         assert "spark_jobs.cycle observe --config" in log
         assert "at sc://localhost:15002" in log

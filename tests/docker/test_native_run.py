@@ -101,7 +101,7 @@ def airflow(stack: NativeStack) -> DagRunClient:
 
 @pytest.fixture(scope="module")
 def cycle(airflow: DagRunClient) -> DagRun:
-    airflow.wait_for_dag(DAG_ID, timeout_s=300)
+    airflow.wait_for_dag(DAG_ID)
     return airflow.wait(airflow.trigger(DAG_ID), timeout_s=600)
 
 
@@ -118,7 +118,7 @@ def test_no_health_check_passes_without_its_service(verdicts_before: dict[str, b
 def test_every_service_starts_by_its_own_command_and_gets_well(stack: NativeStack) -> None:
     # A single check may exceed its time on a busy machine; Docker also repeats it before it gives up.
     for name in [name for name, service in stack.services.items() if service.health]:
-        wait_until(partial(stack.is_well, name), timeout_s=180, what=f"{name} is not well")
+        wait_until(partial(stack.is_well, name), what=f"{name} is not well")
 
 
 def test_airflow_is_whole_and_its_database_is_postgres(stack: NativeStack, airflow: DagRunClient) -> None:
@@ -177,7 +177,7 @@ def test_the_demo_s_consumers_take_up_the_published_plan(stack: NativeStack, cyc
             name: owners.get(name) for name in plan.owners
         }
 
-    wait_until(is_taken_up, timeout_s=180, what="the consumers did not take up the hint")
+    wait_until(is_taken_up, what="the consumers did not take up the hint")
 
 
 # A master and two workers beside everything else: minutes, for a way that spark-submit's own tests cover.

@@ -212,7 +212,7 @@ def wait_for_server(walk: Walk) -> None:
         return True
 
     log = walk.folder / "server.log"
-    wait_until(is_usable, timeout_s=240, what=lambda: log.read_text(encoding="utf-8")[-3_000:])
+    wait_until(is_usable, what=lambda: log.read_text(encoding="utf-8")[-3_000:])
 
 
 def start_airflow(walk: Walk, stack: ExitStack, cluster: str) -> Airflow:
@@ -300,7 +300,7 @@ def approve_plan(walk: Walk, airflow: Airflow) -> str:
         tasks = [request["task_instance"] for request in found if not request["response_received"]]
         return [DagRun(task["dag_id"], task["dag_run_id"]) for task in tasks]
 
-    [run] = wait_until(open_requests, timeout_s=240, what="nobody is asked about a plan")
+    [run] = wait_until(open_requests, what="nobody is asked about a plan")
     assert run.dag_id == "orders_plan_approval"
     plan_id = run.run_id.removeprefix("approval__")
     wait_until_asked(airflow, run)

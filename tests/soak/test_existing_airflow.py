@@ -161,7 +161,7 @@ def write_version(folder: Path, policies: dict[str, str]) -> None:
 
 def cycle(team: Team, prefix: str, **how: Any) -> DagRun:
     run = team.airflow.rest.trigger(f"{prefix}lag_rebalance__main", **how)
-    return team.airflow.rest.wait(run, timeout_s=300)
+    return team.airflow.rest.wait(run, timeout_s=600)
 
 
 def task_instances(team: Team, dag_id: str) -> list[dict[str, Any]]:
@@ -184,7 +184,7 @@ def create_backfill(rest: DagRunClient, body: dict[str, Any]) -> None:
             return False
         return True
 
-    wait_until(is_created, timeout_s=60, what=f"no backfill: {body}")
+    wait_until(is_created, what=f"no backfill: {body}")
 
 
 def most_at_once(tasks: list[dict[str, Any]]) -> int:
@@ -227,11 +227,11 @@ def test_a_trigger_with_a_logical_date_takes_a_new_snapshot_and_nothing_fires_wi
     assert team.num_plans("a") == 0
     due = team.airflow.rest.get(f"dags/{run.dag_id}/dagRuns/{run.run_id}")["run_after"]
     assert first["slot"] == floor_to_ms(datetime.fromisoformat(due))
-    wait_until(lambda: len(team.runs("after_snapshots")) == 1, timeout_s=60, what="no asset event")
+    wait_until(lambda: len(team.runs("after_snapshots")) == 1, what="no asset event")
 
     cycle(team, "a_", logical_date=datetime.now(UTC).isoformat())
     assert len({row["snapshot_id"] for row in team.snapshots("a")}) == 2
-    wait_until(lambda: len(team.runs("after_snapshots")) == 2, timeout_s=60, what="no asset event")
+    wait_until(lambda: len(team.runs("after_snapshots")) == 2, what="no asset event")
     assert team.runs("after_plans") == team.runs("after_hints") == []
     # The other policy has a cluster of the same name, and a lake of its own.
     assert team.snapshots("b") == []
@@ -245,7 +245,7 @@ def test_a_plan_and_its_hint_update_their_assets(team: Team) -> None:
     assert returned(team.airflow, run, "publish")["published"] == 1
     assert team.num_plans("a") == 1
     for what in ("plans", "hints"):
-        wait_until(lambda what=what: len(team.runs(f"after_{what}")) == 1, timeout_s=60, what=what)  # type: ignore[misc]  # a default binds the loop's variable
+        wait_until(lambda what=what: len(team.runs(f"after_{what}")) == 1, what=what)  # type: ignore[misc]  # a default binds the loop's variable
     events = team.airflow.rest.get("assets/events", limit=100)["asset_events"]
     hint = next(event for event in events if event["uri"] == "evenlag://a_main/hints")
     assert hint["extra"]["count"] == 1
@@ -268,7 +268,7 @@ def test_backfills_never_run_more_spark_tasks_than_the_pool_has_slots(team: Team
         return len(runs) == 2 * DAYS and all(run["state"] in {"success", "failed"} for run in runs)
 
     between_them = cycle(team, "a_")
-    wait_until(are_over, timeout_s=600, what="the backfills")
+    wait_until(are_over, what="the backfills")
     of_dag = {dag_id: task_instances(team, dag_id) for dag_id in dags}
     assert [len(tasks) for tasks in of_dag.values()] == [DAYS, DAYS]
     assert {task["pool"] for tasks in of_dag.values() for task in tasks} == {POOL}
@@ -306,7 +306,7 @@ def test_a_run_uses_the_policy_of_its_version_of_the_bundle(team: Team) -> None:
     (bundle / "next").rename(bundle / "current")
     wait_until(
         lambda: rest.get(f"dags/{dag_id}/details")["bundle_version"] == "v2",
-        timeout_s=180,
+        timeout_s=600,
         what="the new version of the bundle",
     )
     new = cycle(team, "a_")
@@ -318,7 +318,7 @@ def test_a_run_uses_the_policy_of_its_version_of_the_bundle(team: Team) -> None:
     path = f"dags/{dag_id}/dagRuns/{old.run_id}/taskInstances/observe"
     wait_until(
         lambda: (found := rest.get(path))["try_number"] == 2 and found["state"] == "success",
-        timeout_s=180,
+        timeout_s=600,
         what="the repeated task",
     )
     assert f"--config {bundle / 'v1' / 'a.yaml'}" in rest.log(old, "observe", lines=500)

@@ -23,7 +23,7 @@ def job_environment(url: str | None, **more: str) -> dict[str, str]:
 
 
 def run_module(
-    url: str | None, module: str, *arguments: str, timeout_s: float = 240.0, **more: str
+    url: str | None, module: str, *arguments: str, timeout_s: float = 600.0, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Run ``python -m module`` to its end, with the code on ``PYTHONPATH``."""
     return subprocess.run(

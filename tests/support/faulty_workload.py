@@ -26,7 +26,7 @@ class FaultyWorkload(Workload):
         self._tracker.read(self.journals)
         return dict(self._tracker.num_processed)
 
-    def wait_until_processed(self, num_records: int, *, timeout_s: float = 120.0) -> None:
+    def wait_until_processed(self, num_records: int, *, timeout_s: float = 600.0) -> None:
         """Wait until the consumers have processed a number of records in total."""
         last, since = 0, time.monotonic()
         while (done := sum(self.num_processed().values())) < num_records:

@@ -14,7 +14,7 @@ _Found = TypeVar("_Found")
 def wait_until(
     look: Callable[[], _Found],
     *,
-    timeout_s: float = 120.0,
+    timeout_s: float = 600.0,
     what: str | Callable[[], object] = "",
     progress: Callable[[], object] | None = None,
 ) -> _Found:

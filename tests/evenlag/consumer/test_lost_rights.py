@@ -164,4 +164,4 @@ groups: [{{match: "*", mode: auto}}]
             allow(ResourceType.TRANSACTIONAL_ID, name, ACLOperation.DESCRIBE),
         ]
     )
-    wait_until(lambda: todos() == {}, timeout_s=120)
+    wait_until(lambda: todos() == {})

@@ -51,7 +51,7 @@ def stock_server(folder: Path, *, has_delta: bool) -> Iterator[str]:
     with (folder / "server.log").open("wb") as log:
         process = start_process(command, log=log, env=environment)
     try:
-        wait_until(lambda: _listens(port, process), timeout_s=240, what="the server does not listen")
+        wait_until(lambda: _listens(port, process), what="the server does not listen")
         yield f"sc://127.0.0.1:{port}"
     finally:
         stop_process(process)
