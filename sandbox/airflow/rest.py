@@ -41,7 +41,8 @@ class DagRunClient(AirflowRest):
     """Triggers DAGs and follows their runs; it requests a token at first, and when it has expired."""
 
     def __init__(self, url: str, username: str, password: str) -> None:
-        super().__init__(url)
+        # An API server whose machine is busy with its start answers late.
+        super().__init__(url, timeout_s=120.0)
         self._credentials = {"username": username, "password": password}
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
