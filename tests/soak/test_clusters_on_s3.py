@@ -104,11 +104,10 @@ class World:
     faults: list[Fault] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     command: subprocess.Popen[bytes] | None = None
-    num_starts: int = 0
+    upkeep: subprocess.Popen[bytes] | None = None
 
     def start_command(self) -> None:
         """Start the command; its standard output is the cycles, by a shell that keeps them apart."""
-        self.num_starts += 1
         words = [sys.executable, "-m", "evenlag", "run", f"--config={self.policy}", "--publish", "--json"]
         words += ["--watch", f"--every={EVERY.seconds}"]
         shell = 'exec "$@" >>"$CYCLES"'
@@ -171,17 +170,22 @@ class World:
         group.start_consumer(name)
 
     def check(self) -> None:
-        """Fail when the command has ended by itself."""
+        """Fail when the command has ended by itself, or the maintenance with an error."""
         assert self.command is not None
-        log = self.folder / "command.log"
-        assert self.command.poll() is None, log.read_text(encoding="utf-8")[-3000:]
+        assert self.command.poll() is None, self._tail("command")
+        if self.upkeep is not None and (status := self.upkeep.poll()) is not None:
+            assert status == 0, self._tail("upkeep")
+            self.upkeep = None
+            self.counts["maintenance"] += 1
 
     def maintain(self) -> None:
         """Maintain the lake, as its daily job does, beside the cycles."""
         words = [sys.executable, "-m", "evenlag", "lake", "maintain", "--config", str(self.policy)]
-        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        self.counts["maintenance"] += 1
+        with (self.folder / "upkeep.log").open("ab") as log:
+            self.upkeep = start_process(words, log=log, env=self.environ)
+
+    def _tail(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(encoding="utf-8")[-3000:]
 
 
 def write_policy(path: Path, servers: str, groups: dict[str, str]) -> None:
@@ -254,10 +258,9 @@ def test_two_hours_of_ten_clusters_lose_double_and_delay_nothing(
             "CYCLES": str(tmp_path / "cycles.jsonl"),
         }  # fmt: skip
         world = World(tmp_path, broker, proxy, workloads, policy, environ)
-        began = datetime.now(UTC)
         world.start_command()
         stack.callback(lambda: world.command and kill_process(world.command))
-        run(world, timedelta(minutes=minutes), capfd)
+        began = run(world, timedelta(minutes=minutes), capfd)
         ended = datetime.now(UTC)
         assert world.command is not None
         stop_process(world.command, timeout_s=120)
@@ -271,8 +274,11 @@ def test_two_hours_of_ten_clusters_lose_double_and_delay_nothing(
     assert min(found["published_by_cluster"].values()) >= max(1, minutes // 30)
 
 
-def run(world: World, lasts: timedelta, capfd: pytest.CaptureFixture[str]) -> None:
-    """Let the cycles run, with loads that change sides and with faults, the last minutes without."""
+def run(world: World, lasts: timedelta, capfd: pytest.CaptureFixture[str]) -> datetime:
+    """Let the cycles run, with loads that change sides and with faults, the last minutes without.
+
+    Returns when the first cycle of each cluster was over: the time counts from there.
+    """
 
     def has_begun() -> bool:
         world.check()
@@ -299,6 +305,7 @@ def run(world: World, lasts: timedelta, capfd: pytest.CaptureFixture[str]) -> No
         if due and now >= due[0][0]:
             world.cause(due.pop(0)[1])
         time.sleep(1)
+    return began
 
 
 def judge(world: World, lake: LakeReader, began: datetime, ended: datetime) -> dict[str, Any]:
@@ -327,7 +334,7 @@ def judge(world: World, lake: LakeReader, began: datetime, ended: datetime) -> d
         "expected_snapshots": int((ended - began) / EVERY) * NUM_CLUSTERS,
         "published_by_cluster": {name: events[name, "PUBLISHED"] for name in world.groups},
         "events": dict(Counter(row["event"] for row in lake.read_events().to_pylist())),
-        "late": late_snapshots(lake, world.faults, ended),
+        "late": late_snapshots(lake, world.faults, began, ended),
         "violations": find_violations(lake, hints),
         "lost_records": sum(
             last - first + 1 for each in evidence for spans in each.lost.values() for first, last in spans
@@ -335,14 +342,14 @@ def judge(world: World, lake: LakeReader, began: datetime, ended: datetime) -> d
     }
 
 
-def late_snapshots(lake: LakeReader, faults: list[Fault], ended: datetime) -> list[str]:
+def late_snapshots(lake: LakeReader, faults: list[Fault], began: datetime, ended: datetime) -> list[str]:
     """Return the gaps of more than one lost cycle between a cluster's snapshots, and after faults."""
     slots: dict[str, list[datetime]] = {}
     for row in lake.read(SNAPSHOTS, columns=["cluster", "slot"]).to_pylist():
         slots.setdefault(row["cluster"], []).append(row["slot"])
     found = []
     for cluster, of_cluster in sorted(slots.items()):
-        for earlier, later in pairwise([*sorted(of_cluster), ended]):
+        for earlier, later in pairwise([began, *sorted(slot for slot in of_cluster if slot > began), ended]):
             # Faults may follow each other: counted from the end of the last one that this gap contains.
             since = max(
                 (fault.ended for fault in faults if earlier - EVERY < fault.began < later), default=earlier
