@@ -117,7 +117,7 @@ class DirectWriter:
         schema = arrow_schema(self.table)
         if isinstance(rows, pa.Table):
             refuse_unknown(self.table, rows.column_names)
-            return with_month(rows.select(schema.names).cast(schema), self.table)
+            return with_month(_with_offsets(rows.select(schema.names).cast(schema)), self.table)
         refuse_unknown(self.table, {name for row in rows for name in row})
         return with_month(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), self.table)
 
@@ -180,6 +180,15 @@ class DirectWriter:
             with open_table(self.lake.paths, self.table) as delta:
                 if delta is None:
                     raise
+
+
+def _with_offsets(rows: pa.Table) -> pa.Table:
+    """Copy nested columns: Spark leaves out the offsets of lists without values, and deltalake reads them."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_nested(field.type):
+            copied = rows.column(place).take(pa.array(range(rows.num_rows), pa.int64()))
+            rows = rows.set_column(place, field, copied)
+    return rows
 
 
 def append_once(root: str, table: Table, rows: pa.Table | Rows, written: Sequence[Filter] | None) -> bool:

@@ -17,7 +17,7 @@ from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT, wanted_properties
-from evenlag.lake.tables import GATE_RESULTS, LAG, RUNS, SNAPSHOTS
+from evenlag.lake.tables import GATE_RESULTS, LAG, MEMBERS, RUNS, SNAPSHOTS
 from evenlag.lake.upkeep.direct_tables import delete_snapshots, set_properties, trim_log
 from evenlag.lake.writer import append_guarded, append_once
 from evenlag.monitoring.lake_health import check_lake, check_table
@@ -45,6 +45,33 @@ def test_arrow_rows_are_written_as_they_are(tmp_path: Path) -> None:
     assert LakeReader(str(tmp_path)).read(RUNS).sort_by("run_id").equals(rows)
     assert not append_once(str(tmp_path), RUNS, rows.slice(0, 0), of_run("d"))
     assert len(actions(tmp_path)) == 2, "nothing to write is no commit"
+
+
+def test_rows_of_spark_whose_lists_have_no_values_are_written(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    # As Spark sends them: the lists within have no offsets. Behind their buffer is what is no offset.
+    row = {
+        "cluster": "c",
+        "snapshot_id": "20260301T120000000Z-0badcafe",
+        "group_id": "g",
+        "member_id": "m",
+        "day": TODAY,
+    }
+    rows = pa.Table.from_pylist([row], schema=arrow_schema(MEMBERS))
+    name = "assignment"
+    no_offsets = pa.py_buffer(b"\xff" * 64).slice(32, 0)
+    topic_type, numbers_type = (field.type for field in rows.schema.field(name).type.value_type)
+    numbers = pa.Array.from_buffers(numbers_type, 0, [None, no_offsets], children=[pa.array([], pa.int32())])
+    fields = pa.StructArray.from_arrays(
+        [pa.array([], topic_type), numbers], fields=list(rows.schema.field(name).type.value_type)
+    )
+    empty = pa.Array.from_buffers(
+        rows.schema.field(name).type, 1, [None, pa.py_buffer(bytes(8))], children=[fields]
+    )
+    rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), empty)
+    assert append_once(str(tmp_path), MEMBERS, rows, None)
+    assert LakeReader(str(tmp_path)).read(MEMBERS)[name].to_pylist() == [[]]
 
 
 def test_writes_without_an_id_are_all_written(tmp_path: Path) -> None:
