@@ -78,7 +78,7 @@ def run(suite: Path, *arguments: str) -> tuple[list[str], dict[str, set[str]], i
         env=others | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "JOURNAL": str(journal)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     notes = [line.split() for line in journal.read_text(encoding="utf-8").splitlines()]
