@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from evenlag.errors import LakeConflictError, LakeError
@@ -186,7 +187,7 @@ def _with_offsets(rows: pa.Table) -> pa.Table:
     """Copy nested columns: Spark leaves out the offsets of lists without values, and deltalake reads them."""
     for place, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type):
-            copied = rows.column(place).take(pa.array(range(rows.num_rows), pa.int64()))
+            copied = rows.column(place).take(np.arange(rows.num_rows))
             rows = rows.set_column(place, field, copied)
     return rows
 

@@ -15,7 +15,6 @@ from sandbox.demo.run import NUM_CONSUMERS, interruptible, make_workload, skewed
 from sandbox.kafka.broker import quiet
 from sandbox.workload.workload import WorkloadError
 
-_START_TIMEOUT_S: Final = 600.0
 # The file is touched every second; when it is older than this, the workload hangs.
 _STALE_S: Final = 30.0
 _SIGN: Final = "well"
@@ -26,7 +25,7 @@ def run(bootstrap_servers: str, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with make_workload(bootstrap_servers, folder) as workload:
         workload.start_consumers(NUM_CONSUMERS)
-        workload.fill(skewed_backlog(workload.wait_until_owned(timeout_s=_START_TIMEOUT_S)))
+        workload.fill(skewed_backlog(workload.wait_until_owned()))
         start_hot_traffic(workload)
         while True:
             workload.check()

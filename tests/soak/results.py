@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +14,8 @@ from tests.soak.trend import trend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import pytest
 
 RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "bench" / "soak.json"
 
@@ -84,6 +88,12 @@ class Series:
                 "values": self.values[name],
             }
         return judged
+
+
+def tell(capfd: pytest.CaptureFixture[str], text: str) -> None:
+    """Say how far it is: hours of silence look like a hang."""
+    with capfd.disabled():
+        sys.stderr.write(f"\n{datetime.now(UTC):%H:%M:%S} {text}")
 
 
 def keep(part: str, found: Mapping[str, Any], *, is_full: bool) -> None:

@@ -17,13 +17,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pytest
 import yaml
 
@@ -36,18 +37,17 @@ from sandbox.jars import s3_jars, spark_jars
 from sandbox.kafka.broker import Broker
 from sandbox.processes import kill_process, start_process, stop_process
 from tests.chaos.lake_invariants import find_violations
-from tests.soak.results import keep
+from tests.soak.results import keep, tell
 from tests.support.cycle_killer import REPOSITORY
 from tests.support.faulty_workload import FaultyWorkload
 from tests.support.processes import tree
+from tests.support.s3.lost_answers import serving
 from tests.support.s3.server import s3_server
-from tests.support.s3.unreliable import unreliable_proxy
+from tests.support.s3.unreliable import UnreliableProxy
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tests.support.s3.unreliable import UnreliableProxy
 
 pytestmark = [
     pytest.mark.soak,
@@ -64,7 +64,7 @@ RECORDS_PER_S: Final = 20
 NUM_PARTITIONS: Final = 6
 BUCKET: Final = "soak"
 SEED: Final = 20261127
-# Without faults before the first and after the last one: each cluster has cycles.
+# At the end, without faults.
 QUIET: Final = timedelta(minutes=4)
 # How long each fault lasts, in seconds, and how often it comes, in minutes.
 FAULTS: Final = {
@@ -82,17 +82,13 @@ _RESTART_S: Final = 60
 class Fault:
     """A fault that concerns all clusters, from its begin until what it stopped goes on."""
 
-    kind: str
     began: datetime
     ended: datetime
 
 
 @dataclass
 class World:
-    """Ten clusters, the command that runs their cycles, and faults.
-
-    lines: What the command has printed, a line a cycle.
-    """
+    """Ten clusters, the command that runs their cycles, and faults."""
 
     folder: Path
     broker: Broker
@@ -110,18 +106,17 @@ class World:
         """Start the command; its standard output is the cycles, by a shell that keeps them apart."""
         words = [sys.executable, "-m", "evenlag", "run", f"--config={self.policy}", "--publish", "--json"]
         words += ["--watch", f"--every={EVERY.seconds}"]
-        shell = 'exec "$@" >>"$CYCLES"'
+        # First the end of a line that a killed one has half written.
+        shell = 'echo >>"$CYCLES"; exec "$@" >>"$CYCLES"'
         with (self.folder / "command.log").open("ab") as log:
             self.command = start_process(["bash", "-c", shell, "run", *words], log=log, env=self.environ)
 
     def cycles(self) -> list[dict[str, Any]]:
-        """Return what the command has printed; the line of a killed one may be half written."""
+        """Return what the command has printed, without empty and half-written lines."""
         found = []
         for line in (self.folder / "cycles.jsonl").read_text(encoding="utf-8").splitlines():
-            try:
+            with suppress(ValueError):
                 found.append(json.loads(line))
-            except ValueError:
-                self.counts["half-written lines"] += 1
         return found
 
     def load_one_side(self, cluster: str) -> None:
@@ -151,7 +146,7 @@ class World:
             lasts_s = _RESTART_S
         self.counts[kind] += 1
         if kind != "consumer":
-            self.faults.append(Fault(kind, began, began + timedelta(seconds=lasts_s)))
+            self.faults.append(Fault(began, began + timedelta(seconds=lasts_s)))
 
     def _kill(self, kind: str) -> None:
         assert self.command is not None
@@ -230,7 +225,7 @@ def test_two_hours_of_ten_clusters_lose_double_and_delay_nothing(
     (tmp_path / "cycles.jsonl").touch()
     with ExitStack() as stack:
         server = stack.enter_context(s3_server(tmp_path / "s3"))
-        proxy = stack.enter_context(unreliable_proxy(server.endpoint, SEED))
+        proxy = stack.enter_context(serving(UnreliableProxy(server.endpoint, SEED)))
         broker = stack.enter_context(Broker.start(tmp_path / "broker"))
         server.make_bucket(BUCKET)
         policy = tmp_path / "evenlag.yaml"
@@ -318,7 +313,8 @@ def judge(world: World, lake: LakeReader, began: datetime, ended: datetime) -> d
     }
     cycles = world.cycles()
     errors = Counter(cycle["error"][:60] for cycle in cycles if "error" in cycle)
-    events = Counter((row["cluster"], row["event"]) for row in lake.read_events().to_pylist())
+    rows = lake.read_events().to_pylist()
+    published = Counter(row["cluster"] for row in rows if row["event"] == "PUBLISHED")
     evidence = [group.evidence() for group in world.groups.values()]
     late_s = [
         (datetime.fromisoformat(each["started_at"]) - datetime.fromisoformat(each["slot"])).total_seconds()
@@ -329,11 +325,13 @@ def judge(world: World, lake: LakeReader, began: datetime, ended: datetime) -> d
         "s3": {"refused": world.proxy.num_refused, "answers_lost": world.proxy.num_lost},
         "cycles": len(cycles),
         "failed_cycles": dict(errors),
-        "began_late_s": {f"p{share}": _percentile(late_s, share) for share in (50, 95, 100)},
+        "began_late_s": {
+            f"p{share}": round(float(np.percentile(late_s, share)), 1) for share in (50, 95, 100)
+        },
         "snapshots": len(lake.read(SNAPSHOTS, columns=["snapshot_id"])),
         "expected_snapshots": int((ended - began) / EVERY) * NUM_CLUSTERS,
-        "published_by_cluster": {name: events[name, "PUBLISHED"] for name in world.groups},
-        "events": dict(Counter(row["event"] for row in lake.read_events().to_pylist())),
+        "published_by_cluster": {name: published[name] for name in world.groups},
+        "events": dict(Counter(row["event"] for row in rows)),
         "late": late_snapshots(lake, world.faults, began, ended),
         "violations": find_violations(lake, hints),
         "lost_records": sum(
@@ -357,14 +355,3 @@ def late_snapshots(lake: LakeReader, faults: list[Fault], began: datetime, ended
             if later - max(since, earlier) > 2 * EVERY:
                 found.append(f"{cluster}: {earlier:%H:%M:%S} to {later:%H:%M:%S}, from {since:%H:%M:%S}")
     return found
-
-
-def _percentile(values: list[float], share: int) -> float:
-    ordered = sorted(values)
-    return round(ordered[min(len(ordered) - 1, len(ordered) * share // 100)], 1)
-
-
-def tell(capfd: pytest.CaptureFixture[str], text: str) -> None:
-    """Say how far it is: hours of silence look like a hang."""
-    with capfd.disabled():
-        sys.stderr.write(f"\n{datetime.now(UTC):%H:%M:%S} {text}")

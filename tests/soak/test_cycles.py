@@ -8,7 +8,6 @@ made and published without anybody's yes, and the consumers follow. ``EVENLAG_SO
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -26,7 +25,7 @@ from spark_jobs.maintain import maintain_lake
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.soak.probes import broker_measures, driver_measures, taken_by
-from tests.soak.results import AIRFLOW_ALLOWED, ALLOWED, Series, keep
+from tests.soak.results import AIRFLOW_ALLOWED, ALLOWED, Series, keep, tell
 from tests.support.airflow_faults import pids
 from tests.support.faulty_workload import FaultyWorkload
 
@@ -112,12 +111,6 @@ def group(broker: Broker, unique: Callable[[str], str], tmp_path: Path) -> Itera
         workload.start_consumers(2)
         workload.wait_until_owned()
         yield Group(workload, config)
-
-
-def tell(capfd: pytest.CaptureFixture[str], text: str) -> None:
-    """Say how far it is: hours of silence look like a hang."""
-    with capfd.disabled():
-        sys.stderr.write(f"\n{datetime.now(UTC):%H:%M:%S} {text}")
 
 
 def run_cycle(spark: SparkSession, group: Group, number: int) -> float:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.support.s3.lost_answers import LosingProxy
+from tests.support.s3.lost_answers import LosingProxy, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,14 +97,12 @@ def counting_proxy(endpoint: str) -> Iterator[CountingProxy]:
 
 def main() -> None:
     """Print the address, and the counts for each line of the standard input."""
-    with _Proxy(sys.argv[1]) as proxy:
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    with serving(_Proxy(sys.argv[1])) as proxy:
         sys.stdout.write(f"{proxy.endpoint}\n")
         sys.stdout.flush()
         for _ in sys.stdin:
             sys.stdout.write(json.dumps(proxy.counts()) + "\n")
             sys.stdout.flush()
-        proxy.shutdown()
 
 
 if __name__ == "__main__":

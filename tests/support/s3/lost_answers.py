@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import http.client
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _BLOCK = 1 << 16
+_Proxy = TypeVar("_Proxy", bound="LosingProxy")
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -102,9 +103,14 @@ class LosingProxy(ThreadingHTTPServer):
 
 
 @contextmanager
-def losing_proxy(endpoint: str) -> Iterator[LosingProxy]:
-    """Run the proxy in a thread for a ``with`` block."""
-    with LosingProxy(endpoint) as proxy:
+def serving(proxy: _Proxy) -> Iterator[_Proxy]:
+    """Run a proxy in a thread for a ``with`` block."""
+    with proxy:
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         yield proxy
         proxy.shutdown()
+
+
+def losing_proxy(endpoint: str) -> AbstractContextManager[LosingProxy]:
+    """Run the proxy in a thread for a ``with`` block."""
+    return serving(LosingProxy(endpoint))

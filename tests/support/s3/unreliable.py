@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import random
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from tests.support.s3.lost_answers import LosingProxy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Shares of the requests.
 _REFUSED: Final = 0.05
@@ -18,7 +13,7 @@ _LOST: Final = 0.005
 
 
 class UnreliableProxy(LosingProxy):
-    """Refuses 5 % of the requests with 503 and loses 0.5 % of the answers; while it is `out`, refuses all.
+    """Refuses 5 % of the requests with 503 and loses 0.5 % of the answers; while `is_out`, it refuses all.
 
     num_refused, num_lost: How many requests were refused, outages left out, and how many answers were lost.
     """
@@ -44,12 +39,3 @@ class UnreliableProxy(LosingProxy):
             is_lost = self._chance.random() < _LOST
             self.num_lost += is_lost
         return is_lost
-
-
-@contextmanager
-def unreliable_proxy(endpoint: str, seed: int) -> Iterator[UnreliableProxy]:
-    """Run the proxy in a thread for a ``with`` block."""
-    with UnreliableProxy(endpoint, seed) as proxy:
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        yield proxy
-        proxy.shutdown()

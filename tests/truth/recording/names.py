@@ -128,7 +128,7 @@ def _play(stage: Stage, midnight: datetime) -> None:
     # Until the group knows.
     stage.collect(float(SESSION_S))
     largest.start_consumer("consumer-1")
-    largest.wait_until_owned(timeout_s=600)
+    largest.wait_until_owned()
     stage.note("came back", group="largest", member="consumer-1")
     _freeze(stage, "markup", "consumer-0")
     _restart(stage, "markup")
@@ -161,6 +161,6 @@ def _restart(stage: Stage, key: str) -> None:
     stage.collect(1.0)
     for name in names:
         group.start_consumer(name)
-    group.wait_until_owned(timeout_s=600)
+    group.wait_until_owned()
     stage.note("all came back", group=key)
     stage.collect(1.0)
