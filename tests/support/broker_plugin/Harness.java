@@ -477,7 +477,7 @@ public final class Harness {
             watched.start();
         }
         Reason reason = Reason.valueOf(question.get("reason").asText());
-        long deadline = System.nanoTime() + 60_000_000_000L;
+        long deadline = System.nanoTime() + 600_000_000_000L;
         while (journal.count(reason) < question.get("count").asLong() && System.nanoTime() - deadline < 0) {
             Thread.sleep(20);
         }
