@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from evenlag.spark_installation import jars_folder
+from tests.support.commits import commit_offsets
 from tests.support.pages.markdown import ROOT
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def test_whole_cycles_run_with_all_examples(
     topic, group = unique("orders"), unique("billing")
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
     admin.create_topics({topic: {"num_partitions": 4}}, wait_for_metadata=True)
-    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)})
+    commit_offsets(admin, group, {TopicPartition(topic, 0): OffsetAndMetadata(1, "", -1)})
     admin.close()
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     for _ in range(3):

@@ -10,6 +10,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.admin import ResourceType
 from kafka.structs import OffsetAndMetadata
 
+from tests.support.commits import commit_offsets
 from tests.support.raw_member import RawMember
 from tests.support.secured_broker import grant
 
@@ -33,9 +34,10 @@ def billing(secured: SecuredBroker) -> SecuredBroker:
     topics = {name: {"num_partitions": 2, "replication_factor": 1} for name in ("seen", "hidden")}
     admin.create_topics(topics, wait_for_metadata=True)
     for number in range(10):
-        producer.send("seen", b"x", partition=number % 2).get(timeout=60)
+        producer.send("seen", b"x", partition=number % 2).get(timeout=600)
     committed = {TopicPartition("seen", 0): 2, TopicPartition("seen", 1): 1}
-    admin.alter_group_offsets("billing", {at: OffsetAndMetadata(n, "", -1) for at, n in committed.items()})
+    commits = {at: OffsetAndMetadata(n, "", -1) for at, n in committed.items()}
+    commit_offsets(admin, "billing", commits)
     producer.close()
     admin.close()
     grant(

@@ -20,6 +20,7 @@ from evenlag.kafka.coordinators import find_coordinators
 from evenlag.kafka.groups import GroupListing
 from evenlag.kafka.topic_metadata import error_name
 from tests.support.brokers import settings_of
+from tests.support.commits import commit_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,13 +138,13 @@ def test_a_group_that_is_kafka_connect_s_by_now_is_listed_as_that(
     group_id, topic = unique("billing"), unique("orders")
     with admin_client(settings_of(broker)) as admin:
         admin.create_topics({topic: {"num_partitions": 1}}, wait_for_metadata=True)
-        admin.alter_group_offsets(group_id, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
+        commit_offsets(admin, group_id, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
         reader = ClusterReader(admin, known_groups=lambda: {group_id: "classic"})
         assert group_id in reader.take_inventory().listed
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="sessioned", metadata=b"")
         join = partial(
             JoinGroupRequest,
-            group_id=group_id, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, member_id="",
+            group_id=group_id, session_timeout_ms=600_000, rebalance_timeout_ms=600_000, member_id="",
             protocol_type="connect", protocols=[protocol], max_version=3,
         )  # fmt: skip
         calls = BrokerCalls(admin, RequestLimits())

@@ -17,6 +17,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from sandbox.java_tools import java_command
+from tests.support.commits import commit_offsets
 from tests.support.hints import now_ms
 from tests.support.java_client.harness import beside_broker
 from tests.support.kafka_python_rejoin_fix import finish_joins
@@ -54,7 +55,7 @@ class Groups:
         self.admin.create_topics({self.topic: {"num_partitions": len(RECORDS)}}, wait_for_metadata=True)
         self._write()
         commits = {TopicPartition(self.topic, 0): OffsetAndMetadata(590, "", -1)}
-        self.admin.alter_group_offsets(self.gone, commits)
+        commit_offsets(self.admin, self.gone, commits)
         self.members = [self._join(name) for name in ("app-a", "app-b")]
         wait_until(self._is_settled, what="the group did not settle")
         self.members[0].commit(
@@ -85,8 +86,8 @@ class Groups:
             enable_auto_commit=False,
             auto_offset_reset="none",
             # Nobody polls while a test looks at the group.
-            max_poll_interval_ms=600_000,
-            session_timeout_ms=40_000,
+            max_poll_interval_ms=3_600_000,
+            session_timeout_ms=300_000,
         )
         return finish_joins(consumer)
 
@@ -118,7 +119,7 @@ def kafkas_own(groups: Groups, group: str) -> dict[int, tuple[str, str, str, str
     """(committed, end, lag, consumer id) by partition, as Kafka's tool prints them."""
     command = [
         *(java_command(), "-cp", beside_broker("tools"), "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"),
-        *(_TOOL, "--bootstrap-server", groups.servers, "--describe", "--timeout", "120000", "--group", group),
+        *(_TOOL, "--bootstrap-server", groups.servers, "--describe", "--timeout", "600000", "--group", group),
     ]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = [line.split() for line in printed.splitlines() if groups.topic in line]
@@ -265,16 +266,18 @@ def test_watch_prints_a_line_of_json_for_each_snapshot_with_rates(groups: Groups
     with watching(groups, groups.live, "--json") as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
+        begun = time.monotonic()
         producer = KafkaProducer(bootstrap_servers=groups.servers)
         for _ in range(10):
             producer.send(groups.topic, b"x", partition=3)
         producer.flush()
         producer.close()
-        deadline = time.monotonic() + 90
+        deadline = begun + 600
         while (lag := json.loads(process.stdout.readline()))["lag_records"] < 810:
             assert time.monotonic() < deadline
+        passed_ms = 1_000 * (time.monotonic() - begun)
         process.send_signal(signal.SIGINT)
-        _, shown = process.communicate(timeout=90)
+        _, shown = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "stopped after" in shown
     assert first["arrival_rate_records_per_s"] is None
@@ -282,7 +285,7 @@ def test_watch_prints_a_line_of_json_for_each_snapshot_with_rates(groups: Groups
     assert row["arrival_rate_records_per_s"] > 0
     assert (row["consume_rate_records_per_s"], row["stalled"]) == (0.0, True)
     # The first of the ten is younger than the watch.
-    assert row["time_lag_ms"] < 90_000
+    assert row["time_lag_ms"] < max(90_000, 1.05 * passed_ms)
 
 
 def test_watch_refreshes_a_terminal_in_place(groups: Groups) -> None:
@@ -290,7 +293,7 @@ def test_watch_refreshes_a_terminal_in_place(groups: Groups) -> None:
     with watching(groups, "--limit", "5", stdin=other, stdout=other, stderr=other) as process:
         os.close(other)
         shown = b""
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 600
         # The alternate screen, and the head of the table twice at its first line.
         while shown.count(b"\x1b[H") < 3:
             assert time.monotonic() < deadline, shown[-2000:]
@@ -298,7 +301,7 @@ def test_watch_refreshes_a_terminal_in_place(groups: Groups) -> None:
         process.send_signal(signal.SIGINT)
         while chunk := _read_rest(main):
             shown += chunk
-        assert process.wait(90) == 130
+        assert process.wait(600) == 130
     os.close(main)
     text = shown.decode()
     assert text.count("\x1b[?1049h") == text.count("\x1b[?1049l") == 1

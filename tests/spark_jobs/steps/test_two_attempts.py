@@ -17,6 +17,7 @@ from evenlag.policy.loader import parse_policy
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps import collect_snapshot as collecting
 from spark_jobs.steps.collect_snapshot import Collected, collect_snapshot
+from tests.support.commits import commit_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ def test_an_attempt_whose_marker_comes_second_goes_on_with_the_first_one_s_snaps
     with admin_client(policy.clusters["c"]) as client:
         client.create_topics({topic: {"num_partitions": 3}}, wait_for_metadata=True)
         commits = {TopicPartition(topic, number): OffsetAndMetadata(0, "", -1) for number in range(3)}
-        client.alter_group_offsets(group, commits)
+        commit_offsets(client, group, commits)
     others: list[Collected] = []
 
     def append_later(root: str, table: Table, *given: Any) -> bool:

@@ -15,6 +15,7 @@ from evenlag.kafka.groups import list_groups
 from evenlag.lake.tables import LAG, MEMBERS
 from evenlag.policy.loader import parse_policy
 from spark_jobs.steps.collect_snapshot import collect_snapshot
+from tests.support.commits import commit_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +47,7 @@ def test_a_group_that_no_broker_lists_is_in_the_next_snapshot_unless_it_is_gone(
     with admin_client(policy.clusters["c"]) as client:
         client.create_topics({topic: {"num_partitions": 1}}, wait_for_metadata=True)
         for group_id in (kept, deleted):
-            client.alter_group_offsets(group_id, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
+            commit_offsets(client, group_id, {TopicPartition(topic, 0): OffsetAndMetadata(0, "", -1)})
         collect_snapshot(lake, policy, "c", SLOT, run_id="r")
         client.delete_groups([deleted])
         monkeypatch.setattr(cluster_reader, "list_groups", list_others)
