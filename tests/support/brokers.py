@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from tests.support.broker_node import SaslSsl
 
 USER = "sandbox"
+# What a busy machine delays is not gone. Nobody takes over from a broker that is alone, and no test waits for
+# the end of a session of the newer protocols.
+_PATIENCE = {"broker.session.timeout.ms": "120000"} | {
+    f"group.{kind}.{limit}session.timeout.ms": "300000"
+    for kind in ("consumer", "share", "streams")
+    for limit in ("", "max.")
+}
 
 
 class Brokers(Protocol):
@@ -45,7 +52,7 @@ def start_brokers(folder: Path, num_brokers: int) -> SecureBrokers:
     On three nodes a topic has three replicas, unless its creation asks for another number.
     """
     if num_brokers == 1:
-        return BrokerNode.start(folder, sasl_ssl=True)
+        return BrokerNode.start(folder, sasl_ssl=True, properties=_PATIENCE)
     return Cluster.start(folder, num_nodes=num_brokers, users=[USER])
 
 

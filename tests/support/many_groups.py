@@ -104,7 +104,7 @@ class ManyGroups:
             auto_offset_reset="earliest",
             allow_auto_create_topics=False,
             heartbeat_interval_ms=2_000,
-            session_timeout_ms=30_000,
+            session_timeout_ms=300_000,
             max_poll_records=1,
         )
         return finish_joins(consumer)

@@ -24,7 +24,7 @@ class RawMember:
     topics, user_data: What its subscription says.
     protocols: Names of its assignors.
     subscription: Bytes of its subscription; None: those of its topics and user data.
-    session_timeout_ms: How long it stays without a heartbeat.
+    session_timeout_ms: How long it stays without a heartbeat. A rebalance waits ten minutes for it.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RawMember:
         client_id: str = "raw",
         subscription: bytes | None = None,
         protocol_type: str = "consumer",
-        session_timeout_ms: int = 30_000,
+        session_timeout_ms: int = 600_000,
     ) -> None:
         self._group_id, self._protocols, self._protocol_type = group_id, protocols, protocol_type
         self._session_timeout_ms = session_timeout_ms
@@ -48,7 +48,7 @@ class RawMember:
             ).encode()
         self._subscription = subscription
         self._client = KafkaAdminClient(bootstrap_servers=servers, client_id=client_id)
-        self._calls = BrokerCalls(self._client, RequestLimits(request_timeout_s=60))
+        self._calls = BrokerCalls(self._client, RequestLimits(request_timeout_s=600, deadline_s=900))
         self.member_id, self.generation = "", -1
 
     def __enter__(self) -> Self:
@@ -78,7 +78,7 @@ class RawMember:
             lambda: JoinGroupRequest(
                 group_id=self._group_id,
                 session_timeout_ms=self._session_timeout_ms,
-                rebalance_timeout_ms=30_000,
+                rebalance_timeout_ms=600_000,
                 member_id=self.member_id,
                 group_instance_id=None,
                 protocol_type=self._protocol_type,

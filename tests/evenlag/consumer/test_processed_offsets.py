@@ -66,12 +66,13 @@ def test_the_example_handles_every_record_once_while_hints_move_its_partitions(c
                     "group_instance_id": name,
                     "auto_offset_reset": "earliest",
                     "heartbeat_interval_ms": 300,
+                    "session_timeout_ms": 300_000,
                     "max_poll_records": 20,
                 },
                 daemon=True,
             )
             thread.start()
-            stack.callback(thread.join, 60)
+            stack.callback(thread.join, 600)
             stack.callback(stopping.set)
         num_sent = 0
 

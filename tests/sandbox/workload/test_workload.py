@@ -30,7 +30,7 @@ def test_processes_follow_a_hint_under_traffic_and_nothing_is_lost_or_repeated(
             num_partitions=6,
             group_id=group,
             hint_topic=hints,
-            consumer={"records_per_s": 400},
+            consumer={"records_per_s": 400, "session_timeout_ms": 120_000},
         ) as workload,
         Cluster(broker, group_id=group, topics={topic: 6}, hint_topic=hints, make_topics=False) as cluster,
     ):

@@ -42,7 +42,8 @@ class _Group:
         for name in (_SLOW, "consumer-1", _STOPPED, "consumer-3"):
             own: dict[str, dict[str, object]] = {
                 _SLOW: {"records_per_s": 100.0, "extra": self._extra | {"max_poll_records": 400}},
-                _STOPPED: {"session_timeout_ms": 6_000},
+                # Not so long that its end takes minutes, nor so short that a busy machine ends it.
+                _STOPPED: {"session_timeout_ms": 30_000},
             }
             self._workload.start_consumer(name, is_static=True, **own.get(name, {}))
         self._workload.wait_until_owned()
