@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
-from evenlag.consumer import hinted_consumer
+from evenlag.consumer import busy_clock, hinted_consumer
 from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.lag.speeds import BusyReports, reported_seconds
@@ -30,14 +31,14 @@ RECORD_S = 0.01
 
 
 class Scene:
-    """A topic, a group of one consumer that sleeps for each record, and its journal."""
+    """A topic, a group of one consumer, its journal, and the clock of its thread, which work moves on."""
 
     def __init__(self, broker: Broker, admin: Any, unique: Callable[[str], str]) -> None:
         self.broker, self.admin = broker, admin
         self.topic, self.group = unique("busy"), unique("group")
         admin.create_topics({self.topic: {"num_partitions": NUM_PARTITIONS}}, wait_for_metadata=True)
         self.consumer: Any = None
-        self.records, self.busy_s = 0, 0.0
+        self.records, self.busy_s, self.now_s = 0, 0.0, 0.0
 
     def start(self, **configs: Any) -> None:
         """Start the consumer."""
@@ -71,11 +72,11 @@ class Scene:
 
     def _step(self, work: Callable[[int], None]) -> int:
         batches = self.consumer.poll(100)
-        began_s = time.monotonic()
+        began_s = self.now_s
         size = sum(map(len, batches.values()))
         work(size)
         if size:
-            self.records, self.busy_s = self.records + size, self.busy_s + time.monotonic() - began_s
+            self.records, self.busy_s = self.records + size, self.busy_s + self.now_s - began_s
         return size
 
     def commits(self) -> list[dict[str, Any]]:
@@ -111,12 +112,16 @@ def reports_of(rows: list[dict[str, Any]]) -> BusyReports:
     return BusyReports(busy_ms, since_ms)
 
 
-def test_a_snapshot_has_the_busy_time_of_the_consumers_journal(scene: Scene) -> None:
-    """A consumer that keeps up sleeps for each record, and after each empty poll, which is no work."""
+def test_a_snapshot_has_the_busy_time_of_the_consumers_journal(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that keeps up needs time for each record, and after each empty poll, which is no work."""
+    clock = SimpleNamespace(monotonic=lambda: scene.now_s, time_ns=time.time_ns)
+    monkeypatch.setattr(busy_clock, "time", clock)
     scene.start(report_busy_time=True)
 
     def work(size: int) -> None:
-        time.sleep(RECORD_S * size if size else 0.3)
+        scene.now_s += RECORD_S * size if size else 0.3
 
     scene.process(60, work)
     before, first = scene.commits(), (scene.records, scene.busy_s)

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.extended, pytest.mark.broker]
 GROUPS = [f"group-{number}" for number in range(8)]
 KNOWN = dict.fromkeys(GROUPS, "classic")
 # A snapshot that waits until its deadline does not end within the test's time.
-LIMITS = RequestLimits(requests_per_s=1_000, request_timeout_s=60, deadline_s=3_600, failover_s=30)
+LIMITS = RequestLimits(requests_per_s=1_000, request_timeout_s=60, deadline_s=3_600, failover_s=90)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def cluster(three_brokers: Cluster) -> Cluster:
     producer = KafkaProducer(bootstrap_servers=three_brokers.bootstrap_servers, acks="all")
     for number in range(9):
         for _ in range(number + 1):
-            producer.send("t", b"x", partition=number).get(timeout=60)
+            producer.send("t", b"x", partition=number).get(timeout=600)
     producer.close()
     commits = {TopicPartition("t", number): OffsetAndMetadata(1, "", -1) for number in range(9)}
     for group_id in GROUPS:
@@ -71,6 +71,8 @@ def test_a_snapshot_waits_for_the_nodes_that_take_over(
 ) -> None:
     # Another test may have ended the same node less than a minute ago.
     monkeypatch.setattr(admin_module._SUMMARY, "_by_address", {})
+    # However long the others take to take over.
+    monkeypatch.setattr(admin_module, "INTERVAL_S", 3_600.0)
     # The lines of kafka-python are what the summary is made of.
     for name in ("kafka", admin_module.__name__):
         caplog.set_level(logging.WARNING, name)
@@ -133,7 +135,8 @@ def test_groups_that_a_new_coordinator_does_not_list_yet_are_asked_for(
         reading = ClusterReader(
             client, limits=LIMITS, known_groups=lambda: KNOWN | {"deleted": "classic"}
         ).read()
-    assert len(listings) == 2
+    # Once more where a coordinator moved meanwhile.
+    assert len(listings) >= 2
     assert reading.problems == []
     assert errors_of_groups(reading) == dict.fromkeys(GROUPS)
     assert "deleted" not in reading.inventory.listed

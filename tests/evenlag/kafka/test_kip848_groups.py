@@ -74,7 +74,7 @@ def test_members_of_the_newer_protocol_are_read_with_what_they_take_and_hold(
 
 def test_a_group_that_is_not_there_is_an_error_of_its_own(admin: Any, unique: Callable[[str], str]) -> None:
     name = unique("nobody")
-    calls = BrokerCalls(admin, RequestLimits(deadline_s=60, failover_s=0))
+    calls = BrokerCalls(admin, RequestLimits(request_timeout_s=60, deadline_s=600, failover_s=0))
     listed = {name: GroupListing("Stable", "consumer", "consumer")}
     (row,) = describe_groups(calls, listed, find_coordinators(calls, [name]), tuple)
     assert row.get("member_id") is None

@@ -67,13 +67,13 @@ class JoiningMember(Member):
             self.answers.append(reply)
         return reply
 
-    def begin(self) -> bool:
+    def begin(self, *, timeout_ms: int = 60_000) -> bool:
         """Poll with a rebalance requested; return whether records are returned."""
         self.coordinator.request_rejoin()
-        return self.poll()
+        return self.poll(timeout_ms=timeout_ms)
 
-    def poll(self) -> bool:
-        return bool(self.coordinator.poll(timeout_ms=50))
+    def poll(self, *, timeout_ms: int = 60_000) -> bool:
+        return bool(self.coordinator.poll(timeout_ms=timeout_ms))
 
     def commit(self, *codes: int) -> Any:
         """Commit, answer with error codes by partition, and return the request and the outcome."""
@@ -113,15 +113,17 @@ def test_a_member_with_partitions_goes_on(make_member: Callable[..., JoiningMemb
 
 def test_members_wait_whose_partitions_others_may_own(make_member: Callable[..., JoiningMember]) -> None:
     with_eager = make_member(RangePartitionAssignor)
-    assert not with_eager.begin()
+    assert not with_eager.begin(timeout_ms=50)
     unsubscribed = make_member()
     assert unsubscribed.begin()
     unsubscribed.consumer._subscription.change_subscription(["other"])
-    assert not unsubscribed.poll()
+    assert not unsubscribed.poll(timeout_ms=50)
     lost = make_member()
     assert lost.begin()
     lost.coordinator.reset_generation()
-    assert not lost.poll()
+    # As long as it takes to begin to wait.
+    wait_until(lambda: lost.poll(timeout_ms=50) or lost.listener.calls)
+    assert not lost.poll(timeout_ms=50)
     assert lost.listener.calls == [("lost", {P0, P1})]
 
 
@@ -153,7 +155,8 @@ def test_a_commit_of_a_member_that_was_removed_fails(make_member: Callable[..., 
     member = make_member()
     member.begin()
     assert isinstance(member.commit(UnknownMemberIdError.errno, 0).exception, CommitFailedError)
-    assert not member.poll()
+    wait_until(lambda: member.poll(timeout_ms=50) or member.listener.calls)
+    assert not member.poll(timeout_ms=50)
     assert member.listener.calls == [("lost", {P0, P1})]
 
 
@@ -223,7 +226,7 @@ def test_the_next_round_is_looked_for_soon_and_no_batch_begins_before(
     member.membership._processing_s = 1_000.0
     member.join("evenlag", P0, P1)
     monkeypatch.undo()
-    assert not member.poll()
+    assert not member.poll(timeout_ms=50)
     # Others are those of connections that are tried again.
     (look,) = (call for call in due if getattr(call, "__name__", "") == "_look_for_next_round")
     task = member.consumer._manager.call_soon(look)
