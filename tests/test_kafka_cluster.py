@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -60,14 +61,22 @@ def test_a_user_may_do_what_an_acl_allows_only(cluster: Cluster) -> None:
     def produce(user: str) -> Any:
         producer = KafkaProducer(**cluster.login(user).client_config(), acks="all", retries=0)
         try:
-            return producer.send("t", b"x", partition=0).get(timeout=30)
+            return producer.send("t", b"x", partition=0).get(timeout=600)
         finally:
             producer.close()
 
     pattern = ResourcePattern(ResourceType.TOPIC, "t")
     with cluster.admin() as admin:
         admin.create_acls([ACL("User:alice", "*", ACLOperation.WRITE, ACLPermissionType.ALLOW, pattern)])
-    produce("alice")
+
+    def is_allowed() -> bool:
+        with suppress(TopicAuthorizationFailedError):
+            produce("alice")
+            return True
+        return False
+
+    # Each node takes a right up a moment after it is granted.
+    wait_until(is_allowed)
     with pytest.raises(TopicAuthorizationFailedError):
         produce("bob")
     assert cluster.login("bob").password not in repr(cluster.nodes[1].place)
@@ -106,11 +115,11 @@ def test_leaders_move_and_nodes_fail_and_return(cluster: Cluster) -> None:
     assert cluster.replicas("t", 1) == [first, second]
 
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
-    producer.send("t", b"before", partition=0).get(timeout=60)
+    producer.send("t", b"before", partition=0).get(timeout=600)
     cluster.nodes[second].kill()
     assert cluster.running == [id_ for id_ in cluster.nodes if id_ != second]
     wait_until(lambda: cluster.leader("t", 0) not in {second, -1})
-    producer.send("t", b"meanwhile", partition=0).get(timeout=60)
+    producer.send("t", b"meanwhile", partition=0).get(timeout=600)
     cluster.restart(second)
     wait_until(lambda: cluster.in_sync("t", 0) == [1, 2, 3])
 
@@ -120,7 +129,7 @@ def test_leaders_move_and_nodes_fail_and_return(cluster: Cluster) -> None:
     cluster.thaw(third)
     wait_until(lambda: third in cluster.in_sync("t", 0))
     with cluster.slowed(third, share=0.5):
-        producer.send("t", b"after", partition=0).get(timeout=60)
+        producer.send("t", b"after", partition=0).get(timeout=600)
     producer.close()
 
     consumer = KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest")

@@ -54,7 +54,7 @@ def _serve(app: Starlette) -> Iterator[str]:
     wait_until(lambda: server.started)
     yield f"http://127.0.0.1:{opened.getsockname()[1]}"
     server.should_exit = True
-    thread.join(30)
+    thread.join(600)
     opened.close()
 
 

@@ -40,7 +40,7 @@ def ask(url: str, method: str = "GET", **headers: str) -> tuple[int, str, dict[s
     shown = {name.replace("_", "-"): value for name, value in headers.items()}
     request = urllib.request.Request(url, headers=shown, method=method)  # noqa: S310  # the test's own server
     try:
-        with OPENER.open(request, timeout=60) as answer:
+        with OPENER.open(request, timeout=600) as answer:
             return answer.status, answer.read().decode(), dict(answer.headers)
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(), dict(error.headers)
@@ -154,4 +154,4 @@ def test_the_command_serves_a_lake_until_it_is_interrupted(
             assert 'href="overview"' in text
         finally:
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) in {0, 130, -signal.SIGINT}
+            assert process.wait(600) in {0, 130, -signal.SIGINT}

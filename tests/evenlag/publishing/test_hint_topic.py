@@ -35,7 +35,7 @@ def test_a_record_counts_when_its_transaction_is_committed(
             written = producer.send(topic, key=b"k", value=b"v", partition=0)
             producer.flush()
             end()
-            offset = written.get(timeout=30).offset
+            offset = written.get(timeout=600).offset
             assert is_committed(settings, 0, offset) is (end == producer.commit_transaction)
     finally:
         producer.close()

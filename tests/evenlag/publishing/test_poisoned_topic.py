@@ -25,8 +25,10 @@ from evenlag.publishing.hint_topic import ForeignRecords, own_partition, read_hi
 from evenlag.publishing.publish import publish_hints
 from evenlag.publishing.sealing.signed_records import decode_group_hint
 from evenlag.publishing.writing.hint_publisher import hint_publisher
+from evenlag.publishing.writing.topic_settings import _read_settings
 from tests.support.flood import flood
 from tests.support.hints import now_ms
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +69,13 @@ def set_on_topic(group: LiveGroup, **settings: str) -> None:
     configs = {name.replace("_", "."): value for name, value in settings.items()}
     resource = ConfigResource(ConfigResourceType.TOPIC, group.kafka.hint_topic, configs=configs)
     group.kafka.admin.alter_configs([resource])
+
+    def are_set() -> bool:
+        found = _read_settings(group.kafka.admin, group.kafka.hint_topic)
+        return configs.items() <= found.items()
+
+    # The broker takes them up a moment later.
+    wait_until(are_set)
 
 
 def traced_state(group: LiveGroup) -> tuple[TopicState, int]:
@@ -227,7 +236,7 @@ def test_a_compressed_bomb_costs_the_reader_nothing(group: LiveGroup) -> None:
         max_request_size=200 * MEGABYTE,
         batch_size=1,
     )
-    bomber.send(group.kafka.hint_topic, key=b"group/bomb", value=bytes(100 * MEGABYTE), partition=0).get(60)
+    bomber.send(group.kafka.hint_topic, key=b"group/bomb", value=bytes(100 * MEGABYTE), partition=0).get(600)
     bomber.close()
     state, peak = traced_state(group)
     assert state.num_compressed == 1
@@ -267,7 +276,7 @@ def test_only_a_topic_that_is_exactly_compacted_and_uncompressed_is_published_to
 
 def test_a_new_topic_is_compacted_and_uncompressed(group: LiveGroup, unique: Callable[[str], str]) -> None:
     from evenlag.kafka.connection import admin_client
-    from evenlag.publishing.writing.topic_settings import _read_settings, ensure_hint_topic
+    from evenlag.publishing.writing.topic_settings import ensure_hint_topic
 
     settings = group.loaded.policy.clusters[group.name].changed(hint_topic=unique("fresh"))
     with admin_client(settings) as client:

@@ -41,7 +41,7 @@ def test_killed_at_each_step_a_repeat_carries_the_same_sequence_and_plan(group: 
         plan_id = new_plan(group, age_s=20 - number)
         slot = datetime.now(UTC).isoformat()
         command = [sys.executable, str(KILLED), str(group.config), group.name, slot, step]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == -9, done.stderr[-3000:]
         standing = group.topic_state.hints.get(group.group_id)
         is_published = step in {"committed", "recorded"}
@@ -74,12 +74,12 @@ class Stuck:
         def wrapped(*given: Any, **named: Any) -> Any:
             if threading.current_thread() is self._thread:
                 self.is_there.set()
-                assert self._go_on.wait(60)
+                assert self._go_on.wait(600)
             return real(*given, **named)
 
         patch.setattr(module, step, wrapped)
         self._thread.start()
-        assert self.is_there.wait(60)
+        assert self.is_there.wait(600)
 
     def _run(self, group: LiveGroup) -> None:
         try:
@@ -90,7 +90,7 @@ class Stuck:
     def wake(self) -> None:
         """Let it go on to its end."""
         self._go_on.set()
-        self._thread.join(60)
+        self._thread.join(600)
 
 
 @pytest.mark.parametrize(
