@@ -35,7 +35,7 @@ groups:
   - {{match: "*", mode: observe}}
 """
 
-pytestmark = [pytest.mark.extended, pytest.mark.airflow, pytest.mark.broker]
+pytestmark = [pytest.mark.extended, pytest.mark.airflow, pytest.mark.broker, pytest.mark.timeout(3_600)]
 
 
 def test_a_cluster_that_is_gone_holds_nothing_of_the_others(
@@ -50,7 +50,8 @@ def test_a_cluster_that_is_gone_holds_nothing_of_the_others(
     with (
         Workload(
             {"bootstrap_servers": broker.bootstrap_servers}, tmp_path / "workload", topic=unique("t"),
-            group_id=group, num_partitions=4, hint_topic="evenlag-hints", consumer={"records_per_s": 1.0},
+            group_id=group, num_partitions=4, hint_topic="evenlag-hints",
+            consumer={"records_per_s": 1.0, "session_timeout_ms": 120_000},
         ) as workload,
         Airflow.start(tmp_path / "airflow", policy=policy, environment=environment) as airflow,
     ):  # fmt: skip
@@ -61,7 +62,7 @@ def test_a_cluster_that_is_gone_holds_nothing_of_the_others(
             rest.wait_for_dag(dag)
         run = rest.trigger("lag_rebalance")
         with pytest.raises(AirflowError, match=r"1 of 3 clusters failed: gone: "):
-            rest.wait(run, timeout_s=600)
+            rest.wait(run, timeout_s=1_200)
         assert {name: run.task_states[name] for name in ("cycles", "report_all", "find_waiting")} == {
             "cycles": "failed", "report_all": "success", "find_waiting": "success",
         }  # fmt: skip

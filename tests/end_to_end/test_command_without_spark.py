@@ -95,7 +95,7 @@ def ask(site_packages: Path, tmp_path: Path) -> Ask:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=600,
         )
 
     return run
@@ -187,7 +187,7 @@ def test_the_consumer_package_loads_nothing_else_of_ours() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
     )
     ours, others = (part.split() for part in done.stdout.split("|"))
     strangers = [

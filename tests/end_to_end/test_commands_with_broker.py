@@ -70,8 +70,8 @@ def test_hints_shows_what_stands_and_what_cannot_be_read(
         broker,
         topic,
         {
-            hint_key("payments"): _hint(broker, "payments", expires_in_s=600),
-            hint_key("late"): _hint(broker, "late", expires_in_s=-90),
+            hint_key("payments"): _hint(broker, "payments", expires_in_s=7_200),
+            hint_key("late"): _hint(broker, "late", expires_in_s=-5_400),
             hint_key("withdrawn"): None,
             hint_key("garbage"): b"no hint",
             b"control/stop": b"1",
@@ -90,7 +90,7 @@ def test_hints_shows_what_stands_and_what_cannot_be_read(
     assert content["hints"][1]["for"] == "consumers"
 
     shown = evenlag(*call)
-    assert re.search(r"1 min \d+ s ago", shown.stdout)
+    assert re.search(r"1 h \d+ min ago", shown.stdout)
     assert "cannot be read" in shown.stdout
     assert "control/stop is in 1 of 3 partitions" in shown.stderr
 
@@ -154,7 +154,7 @@ def test_run_plans_by_itself_and_publishes_only_for_the_named_group(
     settings: dict[str, Any] = {
         "num_partitions": 4,
         "hint_topic": hint_topic,
-        "consumer": {"records_per_s": 1.0},
+        "consumer": {"records_per_s": 1.0, "session_timeout_ms": 120_000},
     }
     with (
         Workload(client, tmp_path / "a", topic=unique("t"), group_id=named, **settings) as first,

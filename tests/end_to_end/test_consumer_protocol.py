@@ -92,7 +92,7 @@ def setting(
         num_partitions=NUM_PARTITIONS,
         group_id=group,
         hint_topic=HINTS,
-        consumer={"protocol": "consumer", "records_per_s": 20, "extra": {"client.rack": "rack-1"}},
+        consumer={"protocol": "consumer", "records_per_s": 5, "extra": {"client.rack": "rack-1"}},
     ) as workload:
         workload.start_consumer("consumer-static", is_static=True)
         workload.start_consumers(2)
@@ -151,7 +151,7 @@ def test_a_group_goes_over_online_one_consumer_after_another(
         num_partitions=NUM_PARTITIONS,
         group_id=group,
         hint_topic=HINTS,
-        consumer={"records_per_s": 100},
+        consumer={"records_per_s": 100, "session_timeout_ms": 120_000},
     ) as workload:
         names = workload.start_consumers(3)
         workload.wait_until_owned()

@@ -155,7 +155,8 @@ def setting(
             num_partitions=6,
             group_id=group,
             hint_topic=f"hints-{group}",
-            consumer={"records_per_s": 20, "hint_key_hex": key.hex()},
+            # Slow enough that the backlog is there until the plan is published.
+            consumer={"records_per_s": 5, "session_timeout_ms": 120_000, "hint_key_hex": key.hex()},
         ) as workload,
     ):
         workload.start_consumers(2)

@@ -182,7 +182,7 @@ def setting(
                 num_partitions=6,
                 group_id=group,
                 hint_topic=f"hints-{group}",
-                consumer={"records_per_s": 20},
+                consumer={"records_per_s": 5, "session_timeout_ms": 120_000},
             )
         )
         workload.start_consumers(2)
@@ -210,7 +210,7 @@ def test_two_drivers_a_person_and_the_upkeep_share_a_lake(setting: Setting, spar
     other = setting.start_driver(slot)
     run_observe(spark, loaded, MINE, slot, "r1")
     assert run_decide(spark, loaded, MINE, slot, "r1")["plans"] == 1, setting.rows(GATE_RESULTS)
-    output, _ = other.communicate(timeout=180)
+    output, _ = other.communicate(timeout=1_200)
     assert other.returncode == 0, output[-3000:]
     # Both have the access key from their environment, and tell it nowhere.
     assert CREDENTIAL not in f"{output} {spark.sparkContext.getConf().getAll()}"

@@ -42,7 +42,13 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.extended, pytest.mark.airflow, pytest.mark.broker, pytest.mark.jvm]
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.airflow,
+    pytest.mark.broker,
+    pytest.mark.jvm,
+    pytest.mark.timeout(5_400),
+]
 
 PAGE: Final = Page(ROOT / "docs" / "airflow.md")
 POLICY_PAGE: Final = Page(ROOT / "docs" / "reference" / "policy-file.md")
@@ -105,7 +111,7 @@ class Walk:
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=1_200,
         )
         if done.returncode != 0:
             raise CommandError(f"{lines}\nended with {done.returncode}:\n{done.stdout}{done.stderr}"[-5_000:])
@@ -231,7 +237,7 @@ def start_airflow(walk: Walk, stack: ExitStack, cluster: str) -> Airflow:
             environment=walk.environment
             | {
                 name: value,
-                span(PAGE, "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT"): "60",
+                span(PAGE, "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT"): "600",
                 "AIRFLOW_CONN_SPARK_DEFAULT": "",
                 "AIRFLOW__CORE__DAGS_FOLDER": str(walk.home / "dags"),
                 "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
@@ -260,7 +266,7 @@ def start_consumers(broker: Broker, folder: Path, stack: ExitStack) -> None:
             topic="payments",
             num_partitions=4,
             group_id=GROUP,
-            consumer={"records_per_s": RECORDS_PER_S},
+            consumer={"records_per_s": RECORDS_PER_S, "session_timeout_ms": 120_000},
         )
     )
     work.start_consumers(2)
@@ -276,7 +282,7 @@ def run_cycle(walk: Walk, airflow: Airflow, cluster: str) -> None:
     walk.run(unpause_and_trigger)
     runs = rest.get(f"dags/{dag_id}/dagRuns", limit=10)["dag_runs"]
     [run_id] = [run["dag_run_id"] for run in runs if run["run_type"] == "manual"]
-    run = rest.wait(DagRun(dag_id, run_id), timeout_s=600)
+    run = rest.wait(DagRun(dag_id, run_id), timeout_s=1_200)
     assert {run.task_states[task] for task in ("observe", "decide", "publish", "report")} == {"success"}
 
 
@@ -333,7 +339,8 @@ def read_hint_values(walk: Walk) -> list[bytes]:
 
 
 def read_hint(walk: Walk) -> Hint:
-    [value] = read_hint_values(walk)
+    # A busy broker may answer later than a reader waits for more.
+    [value] = wait_until(lambda: read_hint_values(walk), what="there is no hint")
     return decode_hint(value, group_id=GROUP)
 
 

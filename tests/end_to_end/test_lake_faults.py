@@ -42,7 +42,7 @@ class Disk:
 
     def remount(self, how: str) -> None:
         """Make it read-only (``ro``) or not (``rw``)."""
-        subprocess.run(["mount", "-o", f"remount,{how}", str(self.folder)], check=True, timeout=60)
+        subprocess.run(["mount", "-o", f"remount,{how}", str(self.folder)], check=True, timeout=600)
 
     def fill(self, spare_bytes: int) -> None:
         """Leave so much room and no more."""
@@ -60,12 +60,12 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=32m", "evenlag-test", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode != 0:
         pytest.skip(f"a file system of the test's own cannot be mounted here: {done.stderr.strip()}")
     yield Disk(folder)
     # Lazily: a thread of the JVM may still have a file open.
-    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=60)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=600)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_what_fails_or_takes_too_long_is_named_and_the_others_are_done() -> None
 
     def work(cluster: str) -> dict[str, Any]:
         if cluster == "slow":
-            is_over.wait(60)
+            is_over.wait(600)
         if cluster == "gone":
             raise KafkaUnreachableError("no broker answered")
         if cluster == "buggy":
@@ -51,11 +51,11 @@ def test_what_fails_or_takes_too_long_is_named_and_the_others_are_done() -> None
         return {"observe": cluster}
 
     with pytest.raises(IncompleteJobError) as raised:
-        run_clusters(["a", "slow", "gone", "buggy", "b"], work, 0.5)
+        run_clusters(["a", "slow", "gone", "buggy", "b"], work, 5)
     is_over.set()
     assert raised.value.result == {"a": {"observe": "a"}, "b": {"observe": "b"}}
     assert str(raised.value) == (
-        "3 of 5 clusters failed: slow: its cycle took longer than 0 s; gone: no broker answered; "
+        "3 of 5 clusters failed: slow: its cycle took longer than 5 s; gone: no broker answered; "
         "buggy: ZeroDivisionError: a bug"
     )
     # One of them may pass.
@@ -88,10 +88,20 @@ def test_one_run_publishes_for_its_clusters_though_one_is_gone(
     for name in ("north", "south", "gone"):
         command += ["--cluster", name]
     slot = datetime.now(UTC).isoformat()
-    command += ["--config", str(policy), "--slot", slot, "--run-id", "one", "--limit-s", "600", "--events-fd"]
+    command += [
+        "--config",
+        str(policy),
+        "--slot",
+        slot,
+        "--run-id",
+        "one",
+        "--limit-s",
+        "1500",
+        "--events-fd",
+    ]
     with Workload(
         client, tmp_path / "workload", topic=unique("t"), group_id=group, num_partitions=4,
-        hint_topic="evenlag-hints", consumer={"records_per_s": 1.0},
+        hint_topic="evenlag-hints", consumer={"records_per_s": 1.0, "session_timeout_ms": 120_000},
     ) as workload:  # fmt: skip
         workload.start_consumers(2)
         heavy = min(workload.wait_until_owned().values(), key=min)
