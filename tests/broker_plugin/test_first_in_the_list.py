@@ -72,7 +72,7 @@ def doctor_finds(cluster: Cluster, folder: Path) -> list[str]:
     servers = cluster.bootstrap_servers.split(",")
     text = f"lake: {folder / 'lake'}\nclusters: {{here: {{bootstrap_servers: {servers}}}}}\n"
     reader = LakeReader(str(folder / "lake"))
-    view = KafkaView(parse_policy(text, environ={}).policy, "here", reader, timeout_ms=30_000)
+    view = KafkaView(parse_policy(text, environ={}).policy, "here", reader, timeout_ms=600_000)
     try:
         view.connect()
         return [f"{one.verdict.value} {one.message}" for one in check_broker_assignors(view.broker_settings)]
@@ -155,7 +155,7 @@ class Views:
         key = derive_broker_key(MASTER, self.group_id)
         value = payload and encode_hint(payload, sequence=self._sequence, group_key=key, **times)
         with closing(KafkaProducer(bootstrap_servers=self.nodes.plain_listeners(), acks="all")) as producer:
-            producer.send(HINTS, key=hint_key(self.group_id), value=value).get(timeout=60)
+            producer.send(HINTS, key=hint_key(self.group_id), value=value).get(timeout=600)
 
     def ask(self) -> None:
         """Trigger the coordinator."""

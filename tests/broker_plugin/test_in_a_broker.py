@@ -128,7 +128,7 @@ class Scene:
     def finish(self) -> None:
         """Send no more, wait until all is consumed, and judge the logs."""
         self.stop_sending()
-        self.cluster.producer.flush(timeout=30)
+        self.cluster.producer.flush(timeout=600)
         with closing(KafkaConsumer(bootstrap_servers=self.cluster.bootstrap_servers)) as consumer:
             partitions = [TopicPartition(self.fleet.topic, n) for n in range(self._num_partitions)]
             ends = consumer.end_offsets(partitions)

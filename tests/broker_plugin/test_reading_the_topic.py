@@ -79,7 +79,7 @@ def test_bomb_in_the_log_is_skipped_by_a_jvm_with_little_memory(reader: Harness,
     def throw(key: bytes) -> None:
         with_bomb.send(
             topic.hint_topic, key=key, value=bytes(100 * MEGABYTE), partition=partition
-        ).get(timeout=60)  # fmt: skip
+        ).get(timeout=600)  # fmt: skip
 
     throw(hint_key(topic.group_id))
     assert watch(reader, topic, "READY", 1) == (1, {"COMPRESSED": 1, "RECEIVED": 1})
@@ -107,15 +107,15 @@ def test_records_of_an_aborted_transaction_do_not_count(reader: Harness, topic: 
     producer = Producer(
         {"bootstrap.servers": topic.bootstrap_servers, "transactional.id": topic.group_id, "linger.ms": 0}
     )
-    producer.init_transactions(60)
+    producer.init_transactions(600)
     partition = topic.hint_partition()
 
     def tombstone(*, commit: bool) -> None:
         producer.begin_transaction()
         producer.produce(topic.hint_topic, key=hint_key(topic.group_id), value=None, partition=partition)
-        producer.flush(60)
+        producer.flush(600)
         end = producer.commit_transaction if commit else producer.abort_transaction
-        end(60)
+        end(600)
 
     tombstone(commit=False)
     assert watch(reader, topic, "READY", 1) == (1, {"RECEIVED": 1})

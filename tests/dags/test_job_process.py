@@ -96,7 +96,7 @@ def test_a_line_is_copied_before_the_job_ends(module: Path, log: Log) -> None:
         assert thread.is_alive()
     finally:
         process.stop()
-        thread.join(120)
+        thread.join(600)
 
 
 def test_the_address_is_in_the_environment_of_the_job_only(
@@ -171,7 +171,7 @@ def test_stopping_ends_even_what_does_not_react_to_sigterm(module: Path, log: Lo
     log.until("up")
     wait_until(lambda: len(processes_with(mark)) == 2)
     process.stop()
-    thread.join(120)
+    thread.join(600)
     assert codes == [-signal.SIGTERM]
     wait_until_gone(mark)
 

@@ -45,7 +45,7 @@ def fetch(url: str, token: str | None = None) -> tuple[int, str, dict[str, str]]
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310  # the sandbox's own http address
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310  # the same
+        with urllib.request.urlopen(request, timeout=600) as answer:  # noqa: S310  # the same
             return answer.status, answer.read().decode(), dict(answer.headers)
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode(), dict(error.headers)

@@ -47,7 +47,7 @@ import signal, sys, time
 from sandbox.processes import start_process, stop_process
 keeper, *rest = sys.argv[1:]
 process = start_process([sys.executable, keeper, sys.executable, *rest], log=open("/dev/null", "wb"))
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(stop_process(process) and 0))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(stop_process(process, timeout_s=600) and 0))
 time.sleep(300)
 """
 
@@ -140,7 +140,7 @@ def test_the_keeper_ends_even_what_left_its_process_group(how: signal.Signals, t
         assert len(processes_with(marker)) >= 2
 
         process.send_signal(how)
-        process.wait(120)
+        process.wait(600)
 
         wait_until_gone(marker)
     finally:
@@ -162,7 +162,7 @@ def test_the_keeper_cleans_up_however_often_it_is_asked(tmp_path: Path) -> None:
     try:
         wait_until(Path(marker).exists)
         # Asked again and again, not now and then: nothing between two signals.
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while keeper.poll() is None and time.monotonic() < deadline:
             keeper.terminate()
         assert keeper.returncode == 128 + signal.SIGTERM

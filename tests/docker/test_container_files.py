@@ -35,7 +35,7 @@ every_dockerfile = pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path:
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_the_compose_file_follows_the_specification(tmp_path: Path) -> None:

@@ -84,7 +84,11 @@ def unstarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NativeStack]
 
 @pytest.fixture(scope="module")
 def verdicts_before(unstarted: NativeStack) -> dict[str, bool]:
-    return {name: unstarted.is_well(name) for name, service in unstarted.services.items() if service.health}
+    return {
+        name: unstarted.is_well(name, timeout_s=60)
+        for name, service in unstarted.services.items()
+        if service.health
+    }
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +106,11 @@ def airflow(stack: NativeStack) -> DagRunClient:
 @pytest.fixture(scope="module")
 def cycle(airflow: DagRunClient) -> DagRun:
     airflow.wait_for_dag(DAG_ID)
-    return airflow.wait(airflow.trigger(DAG_ID), timeout_s=600)
+    return airflow.wait(airflow.trigger(DAG_ID), timeout_s=1_200)
 
 
 def ask(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  # our own http address
+    with urllib.request.urlopen(url, timeout=600) as answer:  # noqa: S310  # our own http address
         return json.load(answer)
 
 
@@ -150,7 +154,7 @@ def test_the_server_refuses_a_client_without_the_token(stack: NativeStack, cycle
     environment = stack.environment(server) | {"EVENLAG_SPARK_TOKEN": "x" * 43}
     check = [sys.executable, "-m", "spark_jobs.connect_server", "--check"]
     done = subprocess.run(
-        check, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=stack.folder
+        check, env=environment, capture_output=True, text=True, timeout=600, check=False, cwd=stack.folder
     )
     assert done.returncode == 3
     assert "token" in done.stderr
@@ -200,7 +204,7 @@ def test_with_the_other_compose_file_a_step_is_submitted_to_the_two_workers(
     environment = stack.environment(scheduler)
     environment["PYTHONPATH"] += f"{os.pathsep}{environment['AIRFLOW__CORE__DAGS_FOLDER']}"
     done = subprocess.run(
-        code, env=environment, capture_output=True, text=True, timeout=400, check=False, cwd=stack.folder
+        code, env=environment, capture_output=True, text=True, timeout=1_200, check=False, cwd=stack.folder
     )
     assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-4_000:]
     master = ask(f"http://127.0.0.1:{stack.port('spark-master', 8080)}/json/")

@@ -45,7 +45,7 @@ def test_it_follows_the_specification_and_changes_nothing_but_the_broker(overlay
         "vendor.compose-spec",
         str(OVERLAY),
     ]
-    done = subprocess.run(check, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(check, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout
     assert set(overlay["services"]) == {"kafka"}
     assert set(overlay["services"]["kafka"]) == {"environment", "volumes"}
@@ -73,7 +73,7 @@ def test_the_image_s_own_set_up_finds_the_plug_in_by_these_settings(
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     settings = (folders["final"] / "server.properties").read_text(encoding="utf-8")

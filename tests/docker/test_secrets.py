@@ -39,7 +39,7 @@ def configure(folder: Path, *arguments: str, path: str | None = None) -> subproc
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
 
 
@@ -173,7 +173,7 @@ def start_with(secret: str, folder: Path, base: Path) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
 
 

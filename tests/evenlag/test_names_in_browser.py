@@ -75,7 +75,7 @@ class Site:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def reported(self, path: str, *, within_s: float = 120.0) -> set[str]:
+    def reported(self, path: str, *, within_s: float = 600.0) -> set[str]:
         """Wait for a report on a page, and return the paths of all pages that had any."""
 
         def paths() -> set[str]:

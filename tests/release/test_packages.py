@@ -41,7 +41,7 @@ def build(source: Path, out: Path) -> Mapping[str, bytes]:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=200,
+        timeout=1_200,
     )
     assert done.returncode == 0, done.stdout[-3_000:]
     return {path.name: path.read_bytes() for path in out.iterdir()}

@@ -63,7 +63,7 @@ def test_a_client_with_other_code_is_refused(connect_server: ConnectServer, tmp_
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         cwd=tmp_path,
     )
     assert done.returncode == 2, done.stderr

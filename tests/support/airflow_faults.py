@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sandbox.airflow.instance import Airflow
     from sandbox.airflow.rest import DagRun
 
-_END_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 600.0
 
 
 def kill_scheduler(airflow: Airflow) -> None:

@@ -59,7 +59,7 @@ class Cluster:
         self.producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0)
         self.publisher = self._make_publisher()
         self.sequence = 0
-        self.send_timeout_s = 60.0
+        self.send_timeout_s = 600.0
 
     def create(self, topics: Mapping[str, int], configs: Mapping[str, str] | None = None) -> None:
         self.admin.create_topics(
@@ -318,7 +318,7 @@ class Runner:
     def close(self) -> None:
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(60)
+            self._thread.join(600)
         self.consumer.close()
         if self.error is not None:
             raise self.error

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 
-_TIMEOUT_S: Final = 120.0
+_TIMEOUT_S: Final = 600.0
 _POLL_S: Final = 0.1
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 

@@ -229,8 +229,8 @@ class SparkCluster:
             # It would listen on a fixed port without authentication.
             "spark.master.rest.enabled": "false",
             "spark.executor.memory": "512m",
-            # Seconds until a dead worker is removed and the driver is notified.
-            "spark.worker.timeout": "15",
+            # Seconds until a silent worker is removed; one that was killed is missed at once.
+            "spark.worker.timeout": "60",
             "spark.executor.extraJavaOptions": _SHORT_LIVED,
             "spark.driver.extraJavaOptions": _SHORT_LIVED,
             "spark.eventLog.enabled": "true",

@@ -193,7 +193,7 @@ except KeyboardInterrupt:
             lambda: len(processes_with(marker)) == 3, what="the command, the job and what the job started"
         )
         command.send_signal(how)
-        assert command.wait(60) == {signal.SIGINT: 130}.get(how, -how)
+        assert command.wait(600) == {signal.SIGINT: 130}.get(how, -how)
         wait_until_gone(marker)
     finally:
         command.kill()
@@ -231,7 +231,7 @@ def test_the_result_is_received_while_the_job_still_ends_its_session(
     write_job(f"""
         import pathlib
         send(JobResult({{"plans": 2}}))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not pathlib.Path({str(tmp_path / "received")!r}).exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -49,9 +49,9 @@ def test_doctor_is_green_right_after_set_up_without_an_activated_venv(tmp_path: 
         "PYTHONPATH": str(Path(sandbox.jars.__file__).parents[1]),
     }
     environ |= {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
-    command = [sys.executable, "-m", "evenlag", "doctor", "--json", "--timeout", "180"]
+    command = [sys.executable, "-m", "evenlag", "doctor", "--json", "--timeout", "900"]
     done = subprocess.run(
-        command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240
+        command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1_200
     )
     assert done.stderr == ""
     checks = {check["check"]: check for check in json.loads(done.stdout)["checks"]}

@@ -22,7 +22,7 @@ KAFKA_AREAS = ("brokers", "permissions", "topics", "groups")
 def call(evenlag: Evenlag, policy: Path, *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
     only = [part for area in KAFKA_AREAS for part in ("--only", area)]
     # The whole time is generous: on a busy machine a TLS handshake takes its time.
-    answer = evenlag("doctor", "--config", policy, "--json", "--timeout", "180", *only, *arguments)
+    answer = evenlag("doctor", "--config", policy, "--json", "--timeout", "900", *only, *arguments)
     assert answer.exit_code in {0, 1}, answer.output
     content = json.loads(answer.stdout)
     assert content["well"] is (answer.exit_code == 0)
@@ -114,7 +114,7 @@ clusters:
     )
     only = [part for name in ("brokers.certificate", "topics.stop") for part in ("--only", name)]
     answer = evenlag(
-        *("doctor", "--config", policy, "--json", "--timeout", "180", *only), WRONG_PASSWORD="wrong-password"
+        *("doctor", "--config", policy, "--json", "--timeout", "900", *only), WRONG_PASSWORD="wrong-password"
     )
     assert answer.exit_code == 1
     assert "wrong-password" not in answer.output

@@ -79,7 +79,7 @@ def test_of_three_writers_with_one_id_one_wins(tmp_path: Path) -> None:
     ]
     for writer in writers:
         writer.start()
-    shown = [answers.get(timeout=120) for _ in range(NUM_RACES * 2 * NUM_WRITERS)]
+    shown = [answers.get(timeout=600) for _ in range(NUM_RACES * 2 * NUM_WRITERS)]
     for writer in writers:
         writer.join()
     for root in roots:

@@ -59,7 +59,7 @@ class Scene:
         producer = KafkaProducer(bootstrap_servers=self.broker.bootstrap_servers, batch_size=0)
         for age in ages_min:
             at = now_ms() - round(age * MINUTE_MS)
-            producer.send(topic, b"x", partition=0, timestamp_ms=at).get(60)
+            producer.send(topic, b"x", partition=0, timestamp_ms=at).get(600)
         producer.close()
         return topic
 
@@ -210,7 +210,7 @@ def test_two_owners_of_a_partition_are_named_and_get_no_plan(scene: Scene) -> No
         joined = pool.submit(other.join)
         wait_until(lambda: leader.heartbeat() == 27)
         leader.join()
-        joined.result(60)
+        joined.result(600)
     leader.sync_bytes(ConsumerProtocolAssignment(0, [(topic, [0])], b"").encode(), other.member_id)
     snapshot, lag = scene.read(group)
     first, second = sorted((leader.member_id, other.member_id))

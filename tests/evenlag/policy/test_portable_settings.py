@@ -86,7 +86,7 @@ def test_an_executor_without_pydantic_works_by_the_same_settings() -> None:
         [sys.executable, "-c", WITHOUT.format(modules=EXECUTOR_MODULES)],
         input=pickle.dumps((policy, compared)),
         capture_output=True,
-        timeout=120,
+        timeout=600,
         check=False,
         cwd=ROOT,
     )

@@ -174,12 +174,12 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(how: signal.Signals, tm
     try:
         # Airflow's parts are being started: broker, guards, keepers and forks are all there.
         log = folder / "airflow" / "scheduler.log"
-        wait_until(lambda: log.exists() or demo.poll() is not None, timeout_s=300, what="no scheduler starts")
+        wait_until(lambda: log.exists() or demo.poll() is not None, what="no scheduler starts")
         wait_until(lambda: len(processes_with(str(folder))) > 4 or demo.poll() is not None)
         assert demo.poll() is None, demo.communicate()[0]
 
         demo.send_signal(how)
-        output, _ = demo.communicate(timeout=300)
+        output, _ = demo.communicate(timeout=600)
 
         assert demo.returncode == 130, output
         assert "nothing runs any more" in output

@@ -60,14 +60,14 @@ def test_records_survive_a_restart_on_the_same_address(tmp_path: Path) -> None:
         admin.create_topics([NewTopic("kept", num_partitions=1, replication_factor=1)])
         admin.close()
         producer = KafkaProducer(bootstrap_servers=address, acks="all")
-        producer.send("kept", b"one", partition=0).get(timeout=60)
+        producer.send("kept", b"one", partition=0).get(timeout=600)
         producer.close()
         broker.stop()
         assert not broker.is_running
         broker.restart()
         assert broker.bootstrap_servers == address
         consumer = KafkaConsumer(
-            "kept", bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=60_000
+            "kept", bootstrap_servers=address, auto_offset_reset="earliest", consumer_timeout_ms=600_000
         )
         assert next(consumer).value == b"one"
         consumer.close()

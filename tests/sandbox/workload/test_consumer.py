@@ -46,7 +46,7 @@ def test_a_leader_that_left_the_metadata_is_fetched_from_by_a_new_client(
 
     with Cluster(broker, group_id=group, topics={topic: 1}, hint_topic=hints):
         producer = KafkaProducer(**client)
-        producer.send(topic, b"record").get(timeout=60)
+        producer.send(topic, b"record").get(timeout=600)
         producer.close()
         Flaky(ConsumerSpec("consumer-0", client, (topic,), group, str(path), hint_topic=hints)).run()
     events = [event["event"] for event in read_journal(path)[0] if event["event"] != "hint"]

@@ -19,7 +19,7 @@ def imported_from(archive: Path) -> str:
         [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(archive)!r}); {code}"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=True,
         cwd="/",
     )

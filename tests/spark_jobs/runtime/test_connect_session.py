@@ -335,7 +335,7 @@ def end(process: subprocess.Popen[bytes], how: signal.Signals, marker: str) -> N
     # The program, its JVM, Spark's Python daemon and its workers.
     wait_until(lambda: len(processes_with(marker)) >= 4)
     process.send_signal(how)
-    assert process.wait(120) == (-how if how is signal.SIGKILL else 0)
+    assert process.wait(600) == (-how if how is signal.SIGKILL else 0)
     wait_until_gone(marker)
 
 

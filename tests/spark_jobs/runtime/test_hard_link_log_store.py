@@ -72,7 +72,7 @@ def test_no_commit_of_jvms_and_of_deltalake_at_the_same_time_is_lost(classes: Pa
         for jvm in jvms:
             jvm.begin()
         for python in pythons:
-            python.communicate("\n", timeout=120)
+            python.communicate("\n", timeout=600)
         refused = [jvm.num_refused() for jvm in jvms]
     assert [python.returncode for python in pythons] == [0] * NUM_PYTHONS
     # They met: the store refused some.

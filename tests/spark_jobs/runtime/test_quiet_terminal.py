@@ -62,7 +62,7 @@ def call(tmp_path: Path, *arguments: str, **environ: str) -> subprocess.Complete
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=1_500,
     )
 
 
@@ -140,7 +140,7 @@ def test_a_stopped_command_leaves_neither_job_nor_jvm(
         )
         assert command.poll() is None
         command.send_signal(how)
-        _, stderr = command.communicate(timeout=120)
+        _, stderr = command.communicate(timeout=600)
         assert command.returncode == (130 if how is signal.SIGINT else -how)
         if how is signal.SIGINT:
             assert stderr.splitlines()[-1] == "error: stopped"

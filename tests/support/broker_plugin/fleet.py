@@ -37,7 +37,7 @@ def described_group(bootstrap_servers: str, group_id: str) -> Any:
 
     def group() -> Any:
         try:
-            return admin.describe_consumer_groups([group_id])[group_id].result(timeout=60)
+            return admin.describe_consumer_groups([group_id])[group_id].result(timeout=600)
         except KafkaException as error:
             if error.args[0].code() not in while_it_moves:
                 raise
@@ -73,7 +73,7 @@ class Fleet:
 
     def restart(self, instance: str) -> None:
         """Stop a member and start it again: under KIP-848 it then has another member id."""
-        stop_process(self._processes[instance], timeout_s=60)
+        stop_process(self._processes[instance], timeout_s=600)
         self._processes[instance] = self._start(instance)
 
     def add(self, instance: str) -> None:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Since a service last got well or wrote to its log: a stack on a busy machine starts slowly, and steadily.
-_DEADLINE_S = 240.0
+_DEADLINE_S = 600.0
 _OWN = ("0.0.0.0", "127.0.0.1", "localhost")  # noqa: S104  # as the compose file has it
 
 
@@ -136,13 +136,13 @@ class NativeStack:
     def _log_size(self) -> int:
         return sum(path.stat().st_size for path in self.folder.glob("*.log"))
 
-    def is_well(self, name: str) -> bool:
+    def is_well(self, name: str, *, timeout_s: float = 300.0) -> bool:
         """Run a service's health check and return its verdict."""
         service = self.services[name]
         command, environment = self._command(service, service.health), self._environment(service)
         try:
             done = subprocess.run(
-                command, env=environment, cwd=self.folder, capture_output=True, timeout=60, check=False
+                command, env=environment, cwd=self.folder, capture_output=True, timeout=timeout_s, check=False
             )
         except subprocess.TimeoutExpired:
             return False

@@ -82,7 +82,7 @@ class ConnectWorker(Framework):
         self.read_log()  # fails when the worker has ended
         url = f"{self._address}/connectors/{self.name}/status"
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310  # the worker's own address
+            with urllib.request.urlopen(url, timeout=600) as answer:  # noqa: S310  # the worker's own address
                 content: dict[str, Any] = json.load(answer)
         except OSError:
             return []

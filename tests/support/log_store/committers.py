@@ -83,7 +83,7 @@ class Committer:
         """Wait for its end; returns how often another writer was first."""
         assert self._process.stdout is not None
         refused = int(self._process.stdout.readline())
-        assert self._process.wait(60) == 0
+        assert self._process.wait(600) == 0
         return refused
 
 

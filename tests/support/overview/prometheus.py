@@ -49,7 +49,7 @@ def promtool(*arguments: str, text: str | None = None) -> str:
         input=text,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     printed = done.stdout + done.stderr
     assert done.returncode == 0, printed
@@ -67,7 +67,7 @@ class Prometheus:
         shown = urllib.parse.urlencode(query)
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"{self.url}/api/v1/{path}?{shown}", timeout=60) as answer:
+            with opener.open(f"{self.url}/api/v1/{path}?{shown}", timeout=600) as answer:
                 found = json.load(answer)
         except urllib.error.HTTPError as error:
             found = json.load(error)
@@ -111,7 +111,7 @@ def running_prometheus(config: Path) -> Iterator[Prometheus]:
         yield server
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(600)
 
 
 def metrics_of(expression: str) -> set[str]:

@@ -27,7 +27,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        connection = http.client.HTTPConnection(self.server.target, timeout=30)
+        connection = http.client.HTTPConnection(self.server.target, timeout=600)
         try:
             # The signature covers the headers: they stay, the host's name included.
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)

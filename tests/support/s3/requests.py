@@ -57,7 +57,7 @@ def request(
     signed["authorization"] = (
         f"AWS4-HMAC-SHA256 Credential={identity}/{scope}, SignedHeaders={names}, Signature={signature}"
     )
-    connection = http.client.HTTPConnection(host, timeout=30)
+    connection = http.client.HTTPConnection(host, timeout=600)
     try:
         connection.request(method, quote(path), body=body, headers=signed)
         response = connection.getresponse()
