@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -52,6 +53,7 @@ class _Idle(NamedTuple):
 
 
 _IDLE: Final[dict[str, _Idle]] = {}
+_RETURN_LOCK: Final = threading.Lock()
 os.register_at_fork(after_in_child=_IDLE.clear)
 _IN_USE: ContextVar[Mapping[str, Any]] = ContextVar("tables that a thread uses", default=MappingProxyType({}))
 _LOOK: ContextVar[Look | None] = ContextVar("how new tables have to be", default=None)
@@ -93,9 +95,12 @@ def open_table(paths: LakePaths, table: Table, *, for_write: bool = False) -> It
         _IN_USE.reset(token)
     # Not after an error: what it knows may be wrong, e.g. after a conflict.
     if found.delta is not None or not paths.is_local:
-        _IDLE[folder] = found._replace(commit=_newest_commit(paths, folder, found.delta))
-        while len(_IDLE) > _MAX_IDLE:
-            _IDLE.pop(next(iter(_IDLE)), None)
+        found = found._replace(commit=_newest_commit(paths, folder, found.delta))
+        with _RETURN_LOCK:
+            # Another thread may have returned one with commits that this one lacks, of its own even.
+            _IDLE[folder] = max(found, _IDLE.pop(folder, found), key=_version)
+            while len(_IDLE) > _MAX_IDLE:
+                _IDLE.pop(next(iter(_IDLE)), None)
 
 
 @contextmanager
@@ -142,6 +147,10 @@ def _newest(paths: LakePaths, folder: str, idle: _Idle | None) -> _Idle:
         return _Idle(address, deltalake.DeltaTable(folder), now)
     except deltalake.exceptions.TableNotFoundError:
         return _Idle(address, None, now)
+
+
+def _version(idle: _Idle) -> int:
+    return -1 if idle.delta is None else int(idle.delta.version())
 
 
 def _newest_commit(paths: LakePaths, folder: str, delta: Any) -> tuple[int, ...] | None:

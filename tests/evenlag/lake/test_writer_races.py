@@ -7,13 +7,15 @@ import os
 import signal
 import time
 from importlib import import_module
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evenlag.errors import LakeConflictError
 from evenlag.lake.arrow_schema import arrow_schema
+from evenlag.lake.delta_log import one_look, open_table
+from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import RUNS
 from evenlag.lake.writer import DirectWriter, append_once
@@ -174,6 +176,29 @@ def test_an_attempt_that_committed_but_reported_a_conflict_is_not_repeated(
     append_once(str(tmp_path), RUNS, [run("r")], written)
     assert errors == []
     assert run_ids(tmp_path) == ["r"]
+
+
+def test_a_table_that_another_thread_returns_late_hides_no_rows_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on an object store, where the block may use a table that was opened before.
+    monkeypatch.setattr(LakePaths, "is_local", property(lambda _: False))
+    root, opened, is_over = str(tmp_path), Event(), Event()
+    append_once(root, RUNS, [run("before")], None)
+
+    def use() -> None:
+        with open_table(LakePaths(root), RUNS):
+            opened.set()
+            is_over.wait(60)
+
+    other = Thread(target=use)
+    other.start()
+    opened.wait(60)
+    with one_look():
+        append_once(root, RUNS, [run("r")], of_run("r"))
+        is_over.set()
+        other.join()
+        assert LakeReader(root).count(RUNS, filters=of_run("r")) == 1
 
 
 def test_a_writer_that_always_conflicts_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
