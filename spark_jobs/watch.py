@@ -150,7 +150,9 @@ class Watch:
         with log_fields(run_id=run_id, cluster=self.cluster, slot=slot.isoformat()):
             try:
                 self._run_steps(session, loaded, slot, run_id, cycle)
-            except Exception as error:  # noqa: BLE001  # also what Spark's client raises when the JVM dies
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001  # also Spark's when the JVM dies, deltalake's panics
                 cycle |= self._handle(error, session)
             else:
                 self._num_unexpected = 0
@@ -170,7 +172,7 @@ class Watch:
             cycle[CycleStep.PUBLISH] = publish_cycle(loaded, self.cluster, slot, run_id)
             self._progress("publishing", 1, 1)
 
-    def _handle(self, error: Exception, session: WarmSession) -> dict[str, Any]:
+    def _handle(self, error: BaseException, session: WarmSession) -> dict[str, Any]:
         """Return what to report of an error that may pass; raise any other."""
         lost = session.drop_if_lost(error, self._spark)
         error = lost or error

@@ -108,7 +108,7 @@ class WarmSession:
                     signal.signal(signal.SIGINT, signal.default_int_handler)
             return self._spark
 
-    def drop_if_lost(self, error: Exception, spark: SparkSession | None) -> Exception | None:
+    def drop_if_lost(self, error: BaseException, spark: SparkSession | None) -> BaseException | None:
         """Close the session if it does not answer any more; the next :meth:`get` then opens another.
 
         Returns the error as the session explains it; None when the session answers, or there was none.

@@ -397,16 +397,16 @@ def with_clusters(*names: str) -> str:
 def test_no_cluster_waits_for_another_one_or_ends_with_it(
     policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow one, one with an error that cannot pass, and one with a bug."""
-    rewrite(policy, with_clusters("slow", "wrong", "buggy", "good"))
+    """A slow one, one with an error that cannot pass, one with a bug, and one with a panic of deltalake."""
+    rewrite(policy, with_clusters("slow", "wrong", "buggy", "panic", "good"))
     is_over = threading.Event()
 
-    def fail(error: Exception) -> None:
+    def fail(error: BaseException) -> None:
         raise error
 
     many = Many(
         policy, monkeypatch, slow=is_over.wait, wrong=lambda: fail(ClusterMismatchError("another cluster")),
-        buggy=lambda: fail(ValueError("a bug")),
+        buggy=lambda: fail(ValueError("a bug")), panic=lambda: fail(BaseException("out of range")),
     )  # fmt: skip
 
     def is_done() -> bool:
@@ -414,6 +414,7 @@ def test_no_cluster_waits_for_another_one_or_ends_with_it(
             many.num_cycles("good") >= 5
             and many.num_cycles("wrong", "another cluster") >= 2
             and many.num_cycles("buggy", "ValueError: a bug") >= 2
+            and many.num_cycles("panic", "BaseException: out of range") >= 2
         )
         if done:
             assert many.num_cycles("slow") == 0
