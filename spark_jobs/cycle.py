@@ -105,8 +105,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _prepare(arguments: argparse.Namespace) -> JobWork:
     loaded = load_policy(arguments.config)
     clusters, slot, run_id = arguments.cluster, arguments.slot, arguments.run_id
-    for name in clusters:
-        loaded.cluster_settings(name)
+    # One of many that has left the policy since the run was made fails alone.
+    if not any(name in loaded.policy.clusters for name in clusters):
+        loaded.cluster_settings(clusters[0])
     LakePaths(loaded.policy.lake).make_root()
 
     def run(spark: SparkSession, progress: ReportProgress) -> dict[str, Any]:
@@ -118,6 +119,7 @@ def _prepare(arguments: argparse.Namespace) -> JobWork:
 
         def run_cycle(cluster: str, progress: ReportProgress = no_progress) -> _Summaries:
             summaries = {}
+            loaded.cluster_settings(cluster)
             for step in arguments.steps:
                 with log_fields(step=step, cluster=cluster):
                     if step == CycleStep.PUBLISH:

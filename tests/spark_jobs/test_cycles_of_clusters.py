@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+from argparse import Namespace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -17,14 +18,18 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_EVENTS
 from sandbox.processes import free_ports
 from sandbox.workload.workload import Workload
-from spark_jobs.cycle import run_clusters
+from spark_jobs.cycle import JOB, run_clusters
 from spark_jobs.runtime.entry_point import IncompleteJobError
+from spark_jobs.runtime.progress import no_progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from sandbox.kafka.broker import Broker
+    from spark_jobs.runtime.entry_point import JobWork
 
 POLICY = """\
 lake: {lake}
@@ -69,6 +74,33 @@ def test_where_all_errors_stay_nothing_is_tried_again() -> None:
     with pytest.raises(JobError) as raised:
         run_clusters(["a", "b"], work, 60)
     assert (raised.value.retriable, raised.value.exit_code) == (False, 2)
+
+
+def test_a_cluster_that_has_left_the_policy_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The DAG is of an earlier policy for a while."""
+    policy = tmp_path / "evenlag.yaml"
+    policy.write_text(
+        POLICY.format(lake=tmp_path / "lake", servers="kafka:9092", gone="kafka:9092", group="g"), "utf-8"
+    )
+    monkeypatch.setattr("spark_jobs.steps.cycle_steps.run_observe", lambda *_: {"num_groups": 1})
+
+    def run(*clusters: str) -> Any:
+        arguments = Namespace(
+            config=str(policy), cluster=list(clusters), steps=["observe"], slot=datetime.now(UTC),
+            run_id="one", limit_s=60.0,
+        )  # fmt: skip
+        return cast("JobWork", JOB.prepare(arguments)).run(cast("SparkSession", None), no_progress)
+
+    with pytest.raises(
+        IncompleteJobError, match=r"1 of 3 clusters failed: left: .*no cluster 'left'"
+    ) as raised:
+        run("north", "left", "south")
+    assert raised.value.result == {name: {"observe": {"num_groups": 1}} for name in ("north", "south")}
+    for clusters in (["left"], ["left", "also-left"]):
+        with pytest.raises(PolicyError, match=r"the policy has no cluster 'left'"):
+            run(*clusters)
 
 
 @pytest.mark.extended
