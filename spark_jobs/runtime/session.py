@@ -48,6 +48,9 @@ _LARGE_ROWS: Final = 50_000
 _PROBE_ROWS: Final = 100_000
 
 _NUM_TASK_SLOTS: Final[WeakKeyDictionary[Any, int]] = WeakKeyDictionary()
+# Of blocks of :func:`temporary_conf`: how many have changed a setting, and its value before the first.
+_CHANGED: Final[WeakKeyDictionary[Any, dict[str, tuple[int, str | None]]]] = WeakKeyDictionary()
+_CONF_LOCK: Final = threading.Lock()
 
 
 @contextmanager
@@ -230,15 +233,27 @@ def sized_session(spark: SparkSession, num_rows: int) -> Iterator[None]:
 
 @contextmanager
 def temporary_conf(spark: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
-    """Change settings of a session during a block, and restore them afterwards."""
-    before: dict[str, Any] = {key: spark.conf.get(key, None) for key in conf}
+    """Change settings of a session during a block, and restore them afterwards.
+
+    Threads share a session: of blocks that overlap, the last one restores what was before the first.
+    """
+    entered: list[str] = []
     try:
-        for key, value in conf.items():
-            spark.conf.set(key, value)
+        with _CONF_LOCK:
+            changed = _CHANGED.setdefault(spark, {})
+            for key, value in conf.items():
+                number, before = changed.get(key) or (0, spark.conf.get(key, None))
+                changed[key] = number + 1, before
+                entered.append(key)
+                spark.conf.set(key, value)
         yield
     finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
+        with _CONF_LOCK:
+            for key in entered:
+                number, before = changed.pop(key)
+                if number > 1:
+                    changed[key] = number - 1, before
+                elif before is None:
+                    spark.conf.unset(key)
+                else:
+                    spark.conf.set(key, before)

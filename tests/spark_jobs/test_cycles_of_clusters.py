@@ -21,6 +21,8 @@ from sandbox.workload.workload import Workload
 from spark_jobs.cycle import JOB, run_clusters
 from spark_jobs.runtime.entry_point import IncompleteJobError
 from spark_jobs.runtime.progress import no_progress
+from spark_jobs.runtime.session import temporary_conf
+from spark_jobs.runtime.session_conf import LARGE_LOCAL_CONF, LOCAL_CONF
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,6 +103,33 @@ def test_a_cluster_that_has_left_the_policy_fails_alone(
     for clusters in (["left"], ["left", "also-left"]):
         with pytest.raises(PolicyError, match=r"the policy has no cluster 'left'"):
             run(*clusters)
+
+
+class _Conf(dict[str, str]):
+    """Settings of a session."""
+
+    def set(self, key: str, value: str) -> None:
+        self[key] = value
+
+    def unset(self, key: str) -> None:
+        del self[key]
+
+
+class _Session:
+    def __init__(self) -> None:
+        self.conf = _Conf(LOCAL_CONF)
+
+
+def test_two_large_clusters_at_the_same_time_leave_the_session_as_it_was() -> None:
+    session = _Session()
+    spark = cast("SparkSession", session)
+    first, second = (temporary_conf(spark, LARGE_LOCAL_CONF) for _ in range(2))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert session.conf.items() >= LARGE_LOCAL_CONF.items()
+    second.__exit__(None, None, None)
+    assert session.conf == LOCAL_CONF
 
 
 @pytest.mark.extended
