@@ -119,20 +119,24 @@ class WarmSession:
         """
         if spark is None:
             return None
+        if spark is self._spark:
+            # Not with the lock: a busy server answers late, and other clusters begin their cycles meanwhile.
+            try:
+                spark.range(1).collect()
+            except Exception:  # noqa: BLE001, S110  # whatever the client raises without its server
+                pass
+            else:
+                return None
         with self._lock:
             if spark is not self._spark:
                 return error
             try:
-                spark.range(1).collect()
-            except Exception:  # noqa: BLE001  # whatever the client raises without its server
-                try:
-                    self.close(error)
-                except JobError as explained:
-                    return explained
-                except Exception:  # noqa: BLE001  # a session that is gone may fail to close
-                    return error
+                self.close(error)
+            except JobError as explained:
+                return explained
+            except Exception:  # noqa: BLE001  # a session that is gone may fail to close
                 return error
-        return None
+        return error
 
     def close(self, error: BaseException | None = None) -> None:
         """Close the session, if there is one; `error` ends it, None at a normal end."""

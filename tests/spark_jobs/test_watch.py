@@ -448,6 +448,27 @@ def test_a_lost_session_is_replaced_once_for_all_clusters(
     assert (many.server.opened, many.server.closed) == (2, 1)
 
 
+def test_no_cluster_waits_for_the_answer_of_a_busy_server_to_another_one(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewrite(policy, with_clusters("failing", "good"))
+    is_over = threading.Event()
+
+    def fail() -> None:
+        raise KafkaUnreachableError("no broker answered")
+
+    def is_done() -> bool:
+        done = many.num_cycles("good") >= 3
+        if done:
+            assert many.num_cycles("failing", "no broker answered") == 0
+            is_over.set()
+        return done
+
+    many = Many(policy, monkeypatch, failing=fail)
+    monkeypatch.setattr(many.server, "collect", lambda: is_over.wait(60))
+    many.run(is_done)
+
+
 def test_clusters_come_and_go_with_the_policy(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite(policy, with_clusters("stays", "goes"))
     many = Many(policy, monkeypatch)
