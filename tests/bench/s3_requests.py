@@ -27,11 +27,11 @@ from evenlag.overview.metrics import read_metrics
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.publish import publish_hints
 from evenlag.spark_installation import JARS_VARIABLE
-from sandbox.jars import s3_jars, spark_jars
 from spark_jobs.runtime.session import open_session
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.bench.support.cycle_world import CLUSTER, CycleWorld
 from tests.support.s3.counted import CountingProxy, counting_proxy
+from tests.support.s3.jars import jars_for_s3
 from tests.support.s3.server import s3_server
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        (folder / "jars" / "spark").mkdir(parents=True)
-        for jar in (*spark_jars(), *s3_jars()):
-            (folder / "jars" / "spark" / jar.name).symlink_to(jar)
+        jars = jars_for_s3(folder / "jars")
         with (
             CycleWorld(folder) as world,
             s3_server(folder / "s3") as server,
@@ -129,7 +127,7 @@ def main(argv: list[str] | None = None) -> int:
         ):
             server.make_bucket(_BUCKET)
             os.environ |= server.environment()
-            os.environ |= {"AWS_ENDPOINT_URL": proxy.endpoint, JARS_VARIABLE: str(folder / "jars")}
+            os.environ |= {"AWS_ENDPOINT_URL": proxy.endpoint, JARS_VARIABLE: str(jars)}
             servers = world.broker.bootstrap_servers
             world.config.write_text(_POLICY.format(bucket=_BUCKET, servers=servers), encoding="utf-8")
             with open_session("evenlag-bench") as spark:

@@ -37,7 +37,6 @@ from evenlag.publishing.approvals import AlreadyDecidedError, request_approval
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from evenlag.spark_installation import JARS_VARIABLE
-from sandbox.jars import s3_jars, spark_jars
 from sandbox.workload.workload import Workload
 from spark_jobs.compare import Request, run_compare
 from spark_jobs.maintain import maintain_lake
@@ -45,6 +44,7 @@ from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.steps.audit_ownership import audit_assignments
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.support.cycle_killer import REPOSITORY, Killer
+from tests.support.s3.jars import jars_for_s3
 from tests.support.s3.server import CREDENTIAL
 
 if TYPE_CHECKING:
@@ -111,11 +111,7 @@ class Setting:
 
     def start_driver(self, slot: datetime) -> subprocess.Popen[str]:
         """Start a cycle of the other cluster, in a driver of its own."""
-        # As a user does it: all jars of the driver are in one folder.
-        folder = self.config.parent / "jars"
-        (folder / "spark").mkdir(parents=True)
-        for jar in (*spark_jars(), *s3_jars()):
-            (folder / "spark" / jar.name).symlink_to(jar)
+        jars = jars_for_s3(self.config.parent / "jars")
         where = ["--config", str(self.config), "--cluster", OTHER, "--slot", slot.isoformat()]
         command = [sys.executable, "-m", "spark_jobs.cycle", "observe", "decide", *where, "--run-id", "other"]
         return subprocess.Popen(
@@ -123,7 +119,7 @@ class Setting:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | {JARS_VARIABLE: str(folder), "PYTHONPATH": str(REPOSITORY)},
+            env=os.environ | {JARS_VARIABLE: str(jars), "PYTHONPATH": str(REPOSITORY)},
         )
 
     def answer(self, plan_id: str, run_id: str, *, approve: bool) -> None:

@@ -33,7 +33,6 @@ from evenlag.lake.tables import SNAPSHOTS
 from evenlag.policy.loader import load_policy
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.spark_installation import JARS_VARIABLE
-from sandbox.jars import s3_jars, spark_jars
 from sandbox.kafka.broker import Broker
 from sandbox.processes import kill_process, start_process, stop_process
 from tests.chaos.lake_invariants import find_violations
@@ -41,6 +40,7 @@ from tests.soak.results import keep, tell
 from tests.support.cycle_killer import REPOSITORY
 from tests.support.faulty_workload import FaultyWorkload
 from tests.support.processes import tree
+from tests.support.s3.jars import jars_for_s3
 from tests.support.s3.lost_answers import serving
 from tests.support.s3.server import s3_server
 from tests.support.s3.unreliable import UnreliableProxy
@@ -218,10 +218,7 @@ def test_two_hours_of_ten_clusters_lose_double_and_delay_nothing(
 ) -> None:
     minutes = int(os.environ.get("EVENLAG_SOAK_MINUTES", MINUTES))
     groups = {f"c{number}": unique(f"billing{number}") for number in range(NUM_CLUSTERS)}
-    jars = tmp_path / "jars"
-    (jars / "spark").mkdir(parents=True)
-    for jar in (*spark_jars(), *s3_jars()):
-        (jars / "spark" / jar.name).symlink_to(jar)
+    jars = jars_for_s3(tmp_path / "jars")
     (tmp_path / "cycles.jsonl").touch()
     with ExitStack() as stack:
         server = stack.enter_context(s3_server(tmp_path / "s3"))
