@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import yaml
 
 from sandbox.jars import OWN_KAFKA
 from sandbox.kafka.broker import Broker
@@ -35,6 +34,7 @@ from sandbox.kafka.topic_admin import create_hint_topic
 from tests.bench.planning import say
 from tests.bench.support.classic_groups import BROKER_PROPERTIES, ClassicGroups, fill
 from tests.soak.probes import cpu_seconds, taken_by
+from tests.support.many_clusters import write_policy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,30 +47,6 @@ _EVERY_S: Final = 60
 _WARM_UP_S: Final = 3 * _EVERY_S
 _RECORDS_PER_S: Final = 200
 _SHARES: Final = (50, 95, 100)
-
-
-def write_policy(folder: Path, servers: str, clusters: int) -> Path:
-    """Write a policy that has the broker as many clusters."""
-    policy = {
-        "lake": str(folder / "lake"),
-        "audit_schedule": None,
-        "clusters": {
-            f"cluster-{number:02}": {
-                "bootstrap_servers": servers, "hint_topic": hint_topic(number), "schedule": None,
-                "temporary_member_after_s": None,
-            }
-            for number in range(clusters)
-        },
-        "groups": [{"match": "*", "mode": "auto", "reset_policy": "earliest"}],
-    }  # fmt: skip
-    path = folder / "evenlag.yaml"
-    path.write_text(yaml.safe_dump(policy), encoding="utf-8")
-    return path
-
-
-def hint_topic(number: int) -> str:
-    """Return the name of a cluster's hint topic."""
-    return f"hints-{number:02}"
 
 
 def produce(servers: str, topics: Sequence[str], stopping: threading.Event) -> None:
@@ -150,9 +126,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):
         servers, stopping = broker.bootstrap_servers, threading.Event()
         fill(servers, groups)
-        for number in range(size.clusters):
-            create_hint_topic({"bootstrap_servers": servers}, hint_topic(number))
-        policy = write_policy(Path(name), servers, size.clusters)
+        clusters = [f"cluster-{number:02}" for number in range(size.clusters)]
+        for cluster in clusters:
+            create_hint_topic({"bootstrap_servers": servers}, f"hints-{cluster}")
+        policy = Path(name) / "evenlag.yaml"
+        rules = [{"match": "*", "mode": "auto", "reset_policy": "earliest"}]
+        write_policy(policy, f"{name}/lake", servers, clusters, rules)
         sending = threading.Thread(target=produce, args=(servers, groups.topics, stopping))
         sending.start()
         try:

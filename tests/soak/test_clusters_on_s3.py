@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pytest
-import yaml
 
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import SNAPSHOTS
@@ -39,6 +38,7 @@ from tests.chaos.lake_invariants import find_violations
 from tests.soak.results import keep, tell
 from tests.support.cycle_killer import REPOSITORY
 from tests.support.faulty_workload import FaultyWorkload
+from tests.support.many_clusters import write_policy
 from tests.support.processes import tree
 from tests.support.s3.jars import jars_for_s3
 from tests.support.s3.lost_answers import serving
@@ -183,34 +183,16 @@ class World:
         return (self.folder / f"{name}.log").read_text(encoding="utf-8")[-3000:]
 
 
-def write_policy(path: Path, servers: str, groups: dict[str, str]) -> None:
-    """Write a policy that has the broker as several clusters, each of which plans a group."""
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "lake": f"s3://{BUCKET}/lake",
-                "audit_schedule": None,
-                "clusters": {
-                    cluster: {
-                        "bootstrap_servers": servers, "hint_topic": f"hints-{cluster}", "schedule": None,
-                        "temporary_member_after_s": None,
-                    }
-                    for cluster in groups
-                },
-                "groups": [
-                    *(
-                        {
-                            "match": group, "clusters": [cluster], "mode": "auto", "reset_policy": "earliest",
-                            "gates": {"cooldown_s": 0},
-                        }
-                        for cluster, group in groups.items()
-                    ),
-                    {"match": "*", "mode": "observe"},
-                ],
-            }
-        ),
-        encoding="utf-8",
-    )  # fmt: skip
+def rules_of(groups: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the rules of a policy by which each cluster plans one group."""
+    rules: list[dict[str, Any]] = [
+        {
+            "match": group, "clusters": [cluster], "mode": "auto", "reset_policy": "earliest",
+            "gates": {"cooldown_s": 0},
+        }
+        for cluster, group in groups.items()
+    ]  # fmt: skip
+    return [*rules, {"match": "*", "mode": "observe"}]
 
 
 def test_two_hours_of_ten_clusters_lose_double_and_delay_nothing(
@@ -226,7 +208,7 @@ def test_two_hours_of_ten_clusters_lose_double_and_delay_nothing(
         broker = stack.enter_context(Broker.start(tmp_path / "broker"))
         server.make_bucket(BUCKET)
         policy = tmp_path / "evenlag.yaml"
-        write_policy(policy, broker.bootstrap_servers, groups)
+        write_policy(policy, f"s3://{BUCKET}/lake", broker.bootstrap_servers, groups, rules_of(groups))
         workloads = {
             cluster: stack.enter_context(
                 FaultyWorkload(
