@@ -14,6 +14,7 @@ from sandbox.processes import SandboxError
 
 _FINISHED = frozenset({"success", "failed"})
 _PAUSE_S = 1.0
+_TIMEOUT_S = 1_200.0
 _HEALTH = "monitor/health"
 
 
@@ -68,9 +69,9 @@ class DagRunClient(AirflowRest):
             return False
         return all(one.verdict is Verdict.OK for one in health_findings(health))
 
-    def wait_for_dag(self, dag_id: str, *, timeout_s: float = 600.0) -> None:
+    def wait_for_dag(self, dag_id: str) -> None:
         """Wait until a DAG has been parsed."""
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + _TIMEOUT_S
         while time.monotonic() < deadline:
             errors = self.get("importErrors")["import_errors"]
             if errors:
@@ -78,7 +79,7 @@ class DagRunClient(AirflowRest):
             if any(dag["dag_id"] == dag_id for dag in self.get("dags", limit=100)["dags"]):
                 return
             time.sleep(_PAUSE_S)
-        raise AirflowError(f"the DAG {dag_id} did not appear within {timeout_s:.0f} s")
+        raise AirflowError(f"the DAG {dag_id} did not appear within {_TIMEOUT_S:.0f} s")
 
     def trigger(self, dag_id: str, **fields: Any) -> DagRun:
         """Trigger a run now, with further fields of Airflow's request."""
@@ -93,7 +94,11 @@ class DagRunClient(AirflowRest):
         return run
 
     def wait(
-        self, run: DagRun, *, timeout_s: float, on_look: Callable[[DagRun], object] = lambda _run: None
+        self,
+        run: DagRun,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        on_look: Callable[[DagRun], object] = lambda _run: None,
     ) -> DagRun:
         """Follow a run until it ends."""
         started = time.monotonic()

@@ -62,7 +62,7 @@ def test_a_cluster_that_is_gone_holds_nothing_of_the_others(
             rest.wait_for_dag(dag)
         run = rest.trigger("lag_rebalance")
         with pytest.raises(AirflowError, match=r"1 of 3 clusters failed: gone: "):
-            rest.wait(run, timeout_s=1_200)
+            rest.wait(run)
         assert {name: run.task_states[name] for name in ("cycles", "report_all", "find_waiting")} == {
             "cycles": "failed", "report_all": "success", "find_waiting": "success",
         }  # fmt: skip

@@ -83,7 +83,7 @@ def test_a_run_without_a_spark_connection_fails_at_once_and_says_what_to_set(
     airflow.rest.wait_for_dag("lag_rebalance__sandbox")
     run = airflow.rest.trigger("lag_rebalance__sandbox")
     with pytest.raises(AirflowError, match=r"task observe of .* failed") as caught:
-        airflow.rest.wait(run, timeout_s=600)
+        airflow.rest.wait(run)
     assert "AIRFLOW_CONN_SPARK_DEFAULT" in str(caught.value)
     assert run.task_states["publish"] == "upstream_failed"
     # The fault is still reported, by the notifier that the environment names; the run stays failed.
@@ -114,7 +114,7 @@ def test_a_task_that_is_marked_as_failed_leaves_no_process_of_its_job(airflow: A
         rest.request("PATCH", path, {"new_state": "failed"})
         wait_until_gone(str(mark))
         with pytest.raises(AirflowError, match="task observe"):
-            rest.wait(run, timeout_s=600)
+            rest.wait(run)
         log = rest.log(run, "observe", lines=200)
         assert "spark_jobs.cycle observe --config" in log
         assert "at sc://localhost:15002" in log

@@ -112,7 +112,6 @@ def check_lineage(live: LiveGroup, run: DagRun) -> None:
     """Check that each task has told what it reads and writes."""
     wait_until(
         lambda: "publish" in read_completed_tasks(live.lineage, run.run_id),
-        timeout_s=600,
         what="no lineage of the publishing",
     )
     lineage = read_completed_tasks(live.lineage, run.run_id)
@@ -135,7 +134,7 @@ def test_a_plan_waits_for_a_person_and_is_published_by_the_yes(
     run = trigger(airflow, live, plan)
     wait_until_asked(airflow, run)
     later = live.plan(age_s=0)
-    shadowed = rest.wait(trigger(airflow, live, later), timeout_s=600)
+    shadowed = rest.wait(trigger(airflow, live, later))
     assert set(shadowed.task_states.values()) == {"skipped"}
     assert live.group_id not in live.topic_state.hints
 
@@ -194,13 +193,13 @@ def test_the_cycle_asks_about_its_plan_and_ends_while_the_person_thinks(
     assert datetime.fromisoformat(run["data_interval_end"]) != due
     plan = live.plan(slot=due.replace(microsecond=due.microsecond // 1000 * 1000))
     with pytest.raises(AirflowError, match="task observe"):
-        rest.wait(cycle, timeout_s=600)
+        rest.wait(cycle)
     # There is no Spark here: the lake contains what its tasks would have written.
     for task in ("observe", "decide"):
         rest.request("PATCH", f"{path}/taskInstances/{task}", {"new_state": "success"})
     asked = DagRun("plan_approval", f"approval__{plan}")
     wait_until_asked(airflow, asked)
-    rest.wait(cycle, timeout_s=600)
+    rest.wait(cycle)
     assert cycle.task_states["publish"] == cycle.task_states["report"] == "success"
     assert set(live.events(plan)) == {"PROPOSED"}
 
@@ -284,6 +283,6 @@ def test_the_form_of_airflow_s_page_sends_the_channel_in_a_field_that_it_does_no
     assert "sent_by" not in shown
     assert "Why" in shown
     wait_until(lambda: press("Reject"), what="nothing to press")
-    rest.wait(run, timeout_s=600)
+    rest.wait(run)
     event = live.events(plan)["REJECTED"]
     assert (event["actor"], event["channel"], event["reason"]) == ("ada", "page", "answered in Airflow")

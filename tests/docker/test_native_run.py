@@ -106,7 +106,7 @@ def airflow(stack: NativeStack) -> DagRunClient:
 @pytest.fixture(scope="module")
 def cycle(airflow: DagRunClient) -> DagRun:
     airflow.wait_for_dag(DAG_ID)
-    return airflow.wait(airflow.trigger(DAG_ID), timeout_s=1_200)
+    return airflow.wait(airflow.trigger(DAG_ID))
 
 
 def ask(url: str) -> Any:

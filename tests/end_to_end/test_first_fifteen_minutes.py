@@ -282,7 +282,7 @@ def run_cycle(walk: Walk, airflow: Airflow, cluster: str) -> None:
     walk.run(unpause_and_trigger)
     runs = rest.get(f"dags/{dag_id}/dagRuns", limit=10)["dag_runs"]
     [run_id] = [run["dag_run_id"] for run in runs if run["run_type"] == "manual"]
-    run = rest.wait(DagRun(dag_id, run_id), timeout_s=1_200)
+    run = rest.wait(DagRun(dag_id, run_id))
     assert {run.task_states[task] for task in ("observe", "decide", "publish", "report")} == {"success"}
 
 

@@ -161,7 +161,7 @@ def write_version(folder: Path, policies: dict[str, str]) -> None:
 
 def cycle(team: Team, prefix: str, **how: Any) -> DagRun:
     run = team.airflow.rest.trigger(f"{prefix}lag_rebalance__main", **how)
-    return team.airflow.rest.wait(run, timeout_s=600)
+    return team.airflow.rest.wait(run)
 
 
 def task_instances(team: Team, dag_id: str) -> list[dict[str, Any]]:
@@ -306,7 +306,6 @@ def test_a_run_uses_the_policy_of_its_version_of_the_bundle(team: Team) -> None:
     (bundle / "next").rename(bundle / "current")
     wait_until(
         lambda: rest.get(f"dags/{dag_id}/details")["bundle_version"] == "v2",
-        timeout_s=600,
         what="the new version of the bundle",
     )
     new = cycle(team, "a_")
@@ -318,7 +317,6 @@ def test_a_run_uses_the_policy_of_its_version_of_the_bundle(team: Team) -> None:
     path = f"dags/{dag_id}/dagRuns/{old.run_id}/taskInstances/observe"
     wait_until(
         lambda: (found := rest.get(path))["try_number"] == 2 and found["state"] == "success",
-        timeout_s=600,
         what="the repeated task",
     )
     assert f"--config {bundle / 'v1' / 'a.yaml'}" in rest.log(old, "observe", lines=500)

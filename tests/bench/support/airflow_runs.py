@@ -106,7 +106,7 @@ def _run(airflow: Airflow, work: Workload, dag_id: str) -> dict[str, Any]:
     """Run the DAG once, on a group that needs a plan."""
     work.fill(skewed_backlog(work.wait_until_owned()))
     begin = time.perf_counter()
-    run = airflow.rest.wait(airflow.rest.trigger(dag_id), timeout_s=600)
+    run = airflow.rest.wait(airflow.rest.trigger(dag_id))
     seconds = time.perf_counter() - begin
     if run.state != "success":
         sys.exit(f"the run ended as {run.state}: {run.task_states}")
