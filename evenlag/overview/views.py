@@ -42,6 +42,7 @@ from evenlag.overview.metrics import ClusterCounts, PlanRows, read_plan_rows
 from evenlag.overview.model import ClusterState, GroupRow, Overview
 from evenlag.overview.page import Choice, content_policy, overview_page
 from evenlag.overview.read_cluster import LagHistory, read_cluster
+from evenlag.policy.settings import CYCLE_DAG
 
 LAKES_VARIABLE: Final = "EVENLAG_REPORT_LAKES"
 _LOG = named_logger(__name__)
@@ -94,7 +95,8 @@ class ReportSource:
 
     def is_readable(self, may_read: Callable[[str], bool]) -> bool:
         """Whether a user may read the DAG of the cluster's cycles, and so the report."""
-        grouped, own = f"{self.dag_prefix}lag_rebalance", f"{self.dag_prefix}lag_rebalance__{self.cluster}"
+        grouped = f"{self.dag_prefix}{CYCLE_DAG}"
+        own = f"{grouped}__{self.cluster}"
         of_cycles = {True: [grouped], False: [own], None: [own, grouped]}[self.is_grouped]
         return any(map(may_read, of_cycles))
 
