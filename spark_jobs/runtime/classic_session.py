@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import JobError
 from evenlag.lake.spark_storage import lake_storage_conf
-from evenlag.logging_setup import named_logger
 from evenlag.private_files import OWNER_ONLY, applied_umask
 from evenlag.spark_installation import delta_jars
 from evenlag.verified_jars import verify_jars
@@ -34,8 +33,6 @@ from spark_jobs.runtime.session_conf import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_LOG: Final = named_logger(__name__)
 
 MASTER_VARIABLE: Final = "EVENLAG_SPARK_MASTER"
 # Spark's variable: path of the Python interpreter on the executors' machines (default: python3).

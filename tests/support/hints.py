@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 HOUR_MS = 3_600_000
 NUM_PARTITIONS = 6
 _HEARTBEAT_MS = 300
-Placement = Mapping[int, Sequence[int]]
 
 
 def now_ms() -> int:

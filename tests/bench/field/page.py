@@ -29,7 +29,6 @@ SIMULATED_AS: Final = {"evenlag": "evenlag-watch"}
 # What a run on the broker may differ by from its simulation, of which so many draws are made.
 AGREES_WITHIN: Final = 0.15
 DRAWS: Final = 40
-_HEAD_ROWS: Final = 2
 _BLOCK: Final = re.compile(
     r"(<!-- table (\S+): written by tests\.bench\.field -->\n).*?(<!-- end -->)", re.DOTALL
 )

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 PLANS = ("a" * 64, "b" * 64, "c" * 64)
 DAY = date(2026, 3, 1)
-NO_STATISTICS = ("", "null", "[1]", "{", '{"numRecords": 1}{}', '{"numRecords": "1"}', '{"numRecords": NaN}')
 
 
 @pytest.fixture

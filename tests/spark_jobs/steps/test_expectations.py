@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,7 +15,6 @@ from evenlag.policy.gates import GATES, Comparison, Gate
 from evenlag.policy.group_settings import GateLimits, GroupSettings
 from spark_jobs.steps.expectations import gate_verdicts
 
-ROOT = Path(__file__).resolve().parents[3]
 RISE = GateLimits.model_validate({"max_cross_rack_rise": 0.5})
 GOOD: dict[str, Any] = {
     "plan_id": "good",

@@ -15,12 +15,8 @@ from evenlag.lake.snapshot_reader import find_marker
 from evenlag.lake.tables import (
     AUDITED_SNAPSHOTS,
     COMPARISONS,
-    GATE_RESULTS,
     LAG,
     OWNERSHIP,
-    PLAN_ASSIGNMENTS,
-    PLAN_EVENTS,
-    PLANS,
     SNAPSHOTS,
 )
 from evenlag.overview.metrics import read_metrics
@@ -36,8 +32,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.jvm
 
-WRITTEN_ONCE = (PLANS, PLAN_ASSIGNMENTS, GATE_RESULTS, PLAN_EVENTS)
-COMMENTED = POLICY + "# one comment more\n"
 LOSER = "20260301T120000000Z-00000009"
 
 

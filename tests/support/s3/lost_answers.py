@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BLOCK = 1 << 16
 _Proxy = TypeVar("_Proxy", bound="LosingProxy")
 
 
