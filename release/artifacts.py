@@ -26,7 +26,7 @@ _JAR_BUILDERS: Final = (
 )
 
 
-def build_release(out: Path, *, clone: Path = ROOT, unchecked: str | None = None) -> list[Path]:
+def build_release(out: Path, *, unchecked: str | None) -> list[Path]:
     """Build all files of a release.
 
     Wheel and source distribution are built twice, in different folders, and must have the same bytes.
@@ -38,8 +38,8 @@ def build_release(out: Path, *, clone: Path = ROOT, unchecked: str | None = None
         source, other = Path(temporary) / "source", Path(temporary) / "other" / "folder"
         for folder in (source, other):
             folder.mkdir(parents=True)
-        commit, epoch = export_commit(clone, source)
-        export_commit(clone, other)
+        commit, epoch = export_commit(ROOT, source)
+        export_commit(ROOT, other)
         project = Project(source)
         notes = project.release_notes()
         if unchecked is not None:
@@ -49,7 +49,7 @@ def build_release(out: Path, *, clone: Path = ROOT, unchecked: str | None = None
         _build_packages(source, built, epoch)
         _compare(built, _build_packages(other, Path(temporary) / "again", epoch))
         _build_jars(source, built)
-        _write_contexts(project, clone, commit, built)
+        _write_contexts(project, commit, built)
         write_bills(project, built, commit=commit, epoch=epoch)
         (built / NOTES).write_text(notes, encoding="utf-8")
         _write_checksums(built)
@@ -80,17 +80,17 @@ def _build_jars(source: Path, target: Path) -> None:
         _run(["-m", module, option, str(target)], source, {"EVENLAG_JARS": str(cache_dir())})
 
 
-def _write_contexts(project: Project, clone: Path, commit: str, target: Path) -> None:
+def _write_contexts(project: Project, commit: str, target: Path) -> None:
     """Write what each image is built from, and the compose file with what belongs to it."""
     version = project.version
     for image in IMAGE_LOCKS:
         dockerfile = f"docker/{image}/Dockerfile"
         copied = [name for line in _OWN_COPY.findall(project.text(dockerfile)) for name in line.split()]
         path = target / f"evenlag-{image}-image-{version}.tar.gz"
-        write_archive(path, clone, commit, [dockerfile, ".dockerignore", *copied])
+        write_archive(path, ROOT, commit, [dockerfile, ".dockerignore", *copied])
     folder = project.root / "docker"
     others = [f"docker/{path.name}" for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"]
-    write_archive(target / f"evenlag-compose-{version}.tar.gz", clone, commit, [*others, "LICENSE"])
+    write_archive(target / f"evenlag-compose-{version}.tar.gz", ROOT, commit, [*others, "LICENSE"])
 
 
 def _write_checksums(folder: Path) -> None:

@@ -63,10 +63,10 @@ def kill_process(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def log_tail(path: Path, lines: int = 20) -> str:
-    """Return the last lines of a log, indented."""
+def log_tail(path: Path) -> str:
+    """Return the last 20 lines of a log, indented."""
     text = path.read_text(encoding="utf-8", errors="replace")
-    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:])
+    return "\n".join(f"  {line}" for line in text.splitlines()[-20:])
 
 
 def free_ports(count: int) -> list[int]:

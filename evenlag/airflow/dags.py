@@ -82,7 +82,7 @@ class _DagPolicy:
     settings: Policy
 
 
-def _read_dag_policy(given: Path | None = None) -> _DagPolicy:
+def _read_dag_policy(given: Path | None) -> _DagPolicy:
     """Read the policy file, or that of ``EVENLAG_CONFIG``; the environment stays as it is."""
     path = find_policy_path(given).absolute()
     try:

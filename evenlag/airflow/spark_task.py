@@ -327,7 +327,7 @@ def cycles_job(
     schedule: str | None,
     *,
     config: Path,
-    options: SparkOptions = _DEFAULTS,
+    options: SparkOptions,
     **kwargs: Any,
 ) -> SparkJobOperator:
     """Build the task of whole cycles of many clusters, none of which waits long for another one."""

@@ -56,7 +56,7 @@ def offset_rows(
     starts: Offsets,
     stable: Offsets,
     ends: Offsets,
-    resets: Mapping[str, Int64s] | None = None,
+    resets: Mapping[str, Int64s],
 ) -> pa.Table:
     """Build the rows of ``offsets``, by topic and partition; an offset that was not read is null.
 

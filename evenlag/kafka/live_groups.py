@@ -169,7 +169,7 @@ def read_live_offsets(
     group_ids: Sequence[str],
     topics: Collection[str],
     limits: RequestLimits,
-    reset_policies: Collection[str] = (),
+    reset_policies: Collection[str],
 ) -> LiveOffsets:
     """Read committed offsets, log starts and log ends; an error leaves its own offsets unknown."""
     calls = BrokerCalls(client, limits)

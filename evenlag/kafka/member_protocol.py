@@ -273,7 +273,7 @@ def _by_topic(pairs: Iterable[tuple[str, Iterable[int]]]) -> list[_Fields]:
     """Partitions by topic; a topic or a partition that is listed twice counts once."""
     found: dict[str, set[int]] = {}
     for topic, numbers in pairs:
-        _check_text("a topic", topic)
+        _check_topic(topic)
         found.setdefault(topic, set()).update(numbers)
     for topic, owned in found.items():
         if (least := min(owned, default=0)) < 0:
@@ -284,13 +284,13 @@ def _by_topic(pairs: Iterable[tuple[str, Iterable[int]]]) -> list[_Fields]:
 def _names(values: Iterable[str]) -> list[str]:
     found = set(values)
     for name in found:
-        _check_text("a topic", name)
+        _check_topic(name)
     return sorted(found)
 
 
-def _check_text(what: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise MalformedError(f"{what} is null")
+def _check_topic(name: Any) -> None:
+    if not isinstance(name, str):
+        raise MalformedError("a topic is null")
 
 
 def _check_ids(member_ids: Sequence[str | None]) -> None:
@@ -456,7 +456,7 @@ def _share_offsets(row: Any) -> tuple[list[TopicCommits], int]:
 def _topic_commits(
     topic: Any, parts: Sequence[Any], offset: str, epoch: str, reported_lag: str | None
 ) -> TopicCommits:
-    _check_text("a topic", topic)
+    _check_topic(topic)
     return TopicCommits(
         topic,
         [part.partition_index for part in parts],

@@ -132,7 +132,7 @@ class PlannedGroup:
 
 
 def head_columns(
-    group: SelectedGroup, plan: GroupPlan, decision: GroupDecision, expected: Sequence[Expected] = ()
+    group: SelectedGroup, plan: GroupPlan, decision: GroupDecision, expected: Sequence[Expected]
 ) -> dict[str, Any]:
     """Return the columns of a plan's row of ``plans``."""
     rows, summary = plan.rows, group.summary

@@ -46,7 +46,7 @@ def read_replays(
     since: date | None,
     until: date | None,
     group: str | None,
-    is_continuous: bool = False,
+    is_continuous: bool,
 ) -> list[dict[str, Any]]:
     """Read the replays of days, or of the periods that begin on them, by day, group and policy."""
     table = CONTINUOUS_REPLAYS if is_continuous else REPLAYS

@@ -117,9 +117,7 @@ def plans_as_arrow(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=pa.schema([*own, *added]))
 
 
-def groups_without_plan(
-    reader: LakeReader, cluster: str, *, group: str | None = None
-) -> list[dict[str, Any]]:
+def groups_without_plan(reader: LakeReader, cluster: str, *, group: str | None) -> list[dict[str, Any]]:
     """Read why groups got no plan from the newest snapshot that was planned, by group id.
 
     Groups whose assignment needs no change are left out.

@@ -107,7 +107,7 @@ def _change_label(change: LagChange) -> str:
     )
 
 
-def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark] = ()) -> str:
+def lag_plot(observed: Series, replayed: Sequence[Series], hints: Sequence[Mark]) -> str:
     """Draw a line chart of the lag of the group over time: measured, and simulated for each candidate."""
 
     def draw(size: Size) -> Any:

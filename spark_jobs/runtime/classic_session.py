@@ -98,7 +98,7 @@ def _delta_settings(master: str) -> dict[str, str]:
 
 
 @contextmanager
-def end_session(spark: SparkSession, *, timeout_s: float = _JVM_END_TIMEOUT_S) -> Iterator[None]:
+def end_session(spark: SparkSession) -> Iterator[None]:
     """End a session after a block, and its JVM if this process started it.
 
     PySpark leaves it to the JVM to detect the end of this process. A caller that waits for this process
@@ -111,16 +111,16 @@ def end_session(spark: SparkSession, *, timeout_s: float = _JVM_END_TIMEOUT_S) -
         # The interrupt may have truncated a response of the JVM: the connection is not usable.
         if gateway.proc is not None:
             gateway.proc.terminate()
-            _wait_for_jvm(gateway.proc, timeout_s)
+            _wait_for_jvm(gateway.proc)
         raise
     except BaseException:
-        _stop(spark, gateway, timeout_s)
+        _stop(spark, gateway)
         raise
     else:
-        _stop(spark, gateway, timeout_s)
+        _stop(spark, gateway)
 
 
-def _stop(spark: SparkSession, gateway: Any, timeout_s: float) -> None:
+def _stop(spark: SparkSession, gateway: Any) -> None:
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
@@ -130,7 +130,7 @@ def _stop(spark: SparkSession, gateway: Any, timeout_s: float) -> None:
         if gateway.proc is None:
             raise
         # The JVM died, or does not answer: a process that was killed closes its connections before it ends.
-        _wait_for_jvm(gateway.proc, timeout_s)
+        _wait_for_jvm(gateway.proc)
         # The first attempt has removed the connection to it; this one removes the rest of the context, so
         # that the next session does not find it.
         spark.sparkContext.stop()
@@ -139,14 +139,14 @@ def _stop(spark: SparkSession, gateway: Any, timeout_s: float) -> None:
     gateway.shutdown()
     with contextlib.suppress(BrokenPipeError):
         gateway.proc.stdin.close()
-    _wait_for_jvm(gateway.proc, timeout_s)
+    _wait_for_jvm(gateway.proc)
     # A later session of this process starts its own JVM.
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # PySpark offers no call for it
 
 
-def _wait_for_jvm(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+def _wait_for_jvm(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout_s)
+        process.wait(_JVM_END_TIMEOUT_S)
         return
     process.kill()
     process.wait()
