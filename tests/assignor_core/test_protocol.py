@@ -15,8 +15,8 @@ from assignor_core.verify import check_assignment
 from tests.support.strategies import groups
 
 
-def step_of(members: list[Member], target: list[int], topics: dict[str, int] | None = None) -> list[int]:
-    group = Group.from_members(topics or {"t": len(target)}, members)
+def step_of(members: list[Member], target: list[int]) -> list[int]:
+    group = Group.from_members({"t": len(target)}, members)
     return list(cooperative_step(group, np.array(target, dtype=np.int32)).assignment.tolist())
 
 

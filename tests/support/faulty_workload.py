@@ -26,14 +26,14 @@ class FaultyWorkload(Workload):
         self._tracker.read(self.journals)
         return dict(self._tracker.num_processed)
 
-    def wait_until_processed(self, num_records: int, *, timeout_s: float = 600.0) -> None:
+    def wait_until_processed(self, num_records: int) -> None:
         """Wait until the consumers have processed a number of records in total."""
         last, since = 0, time.monotonic()
         while (done := sum(self.num_processed().values())) < num_records:
             self.check()
             if done > last:
                 last, since = done, time.monotonic()
-            if time.monotonic() - since > timeout_s:
+            if time.monotonic() - since > 600.0:
                 raise WorkloadError(f"{done} of {num_records} records are processed, and no more")
             time.sleep(0.1)
 

@@ -295,7 +295,7 @@ class Cluster(ClusterAdmin):
             self._signal(node_id, signal.SIGCONT)
 
     @contextmanager
-    def slowed(self, node_id: int, *, share: float = 0.8) -> Iterator[None]:
+    def slowed(self, node_id: int, *, share: float) -> Iterator[None]:
         """Suspend a node for a share of the time, while the ``with`` block runs.
 
         share: The share of each 200 ms in which it does not run.

@@ -29,14 +29,14 @@ _POLL_S = 0.2
 _API_VERSIONS = 18
 
 
-def shorten_requests(patch: pytest.MonkeyPatch, node: int, timeout_s: float = 3.0) -> None:
+def shorten_requests(patch: pytest.MonkeyPatch, node: int) -> None:
     """Give the requests to one broker, which will not answer, less time than those to the others."""
     send = BrokerCalls._send
 
     def sent(calls: BrokerCalls, call: Call, to: int) -> Any:
         if to == node:
             calls = copy.copy(calls)
-            calls._limits = replace(calls._limits, request_timeout_s=timeout_s)
+            calls._limits = replace(calls._limits, request_timeout_s=3.0)
         return send(calls, call, to)
 
     patch.setattr(BrokerCalls, "_send", sent)

@@ -25,8 +25,8 @@ def moves_of_live(group: Group, assignment: np.ndarray) -> int:
     return int(((live >= 0) & (live != assignment)).sum())
 
 
-def check_settles(group: Group, name: str = "cooperative-sticky", slack: int = 0) -> None:
-    assignor = get_assignor(name, count_slack=slack)
+def check_settles(group: Group, slack: int = 0) -> None:
+    assignor = get_assignor("cooperative-sticky", count_slack=slack)
     step = cooperative_step(group, assignor.assign(group))
     check_assignment(group, step.assignment, complete=False)
     after = follow_up(group, step.assignment)

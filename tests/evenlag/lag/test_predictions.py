@@ -48,8 +48,7 @@ def test_queues_are_those_that_are_followed_in_small_steps(ahead_s: float) -> No
 def _one(
     lag: float,
     consumed: float,
-    arrivals: float,
-    behind_s: float = 0.0,
+    behind_s: float,
     *,
     owned: bool = True,
     speed: float = np.nan,
@@ -61,7 +60,7 @@ def _one(
         lag=np.array([lag]),
         consumed=np.array([consumed]),
         behind_s=np.array([behind_s]),
-        arrivals=np.full((1, 6), arrivals),
+        arrivals=np.full((1, 6), 10.0),
         step_s=np.array([_STEP_S]),
         speed=np.array([speed]),
         is_bound=np.array([is_bound]),
@@ -77,19 +76,19 @@ def _ahead(members: Members, ahead_s: float, *, idle_s: float = 0.0, is_steady: 
 
 def test_measures_as_calculated() -> None:
     # 1,000 records fall by 15 a second and are 60 s old: after 20 s 700 are left, 500 of them old ones.
-    assert _ahead(_one(1_000, 25, 10, 60), 20) == [700, 700, 1_000 * (20 + 60 * 0.5)]
+    assert _ahead(_one(1_000, 25, 60), 20) == [700, 700, 1_000 * (20 + 60 * 0.5)]
     # After 60 s 100 are left, all of them new: the oldest came 10 s ago.
-    assert _ahead(_one(1_000, 25, 10, 60), 60) == [100, 100, 10_000]
+    assert _ahead(_one(1_000, 25, 60), 60) == [100, 100, 10_000]
     # Who keeps up is behind as it is when it is seen, whatever the last interval shows.
-    assert _ahead(_one(20, 5, 10, 2), 60, idle_s=2.5) == [25, 25, 2_500]
-    assert _ahead(_one(20, 5, 10, 2), 60, is_steady=False)[:2] == [320, 320]
+    assert _ahead(_one(20, 5, 2), 60, idle_s=2.5) == [25, 25, 2_500]
+    assert _ahead(_one(20, 5, 2), 60, is_steady=False)[:2] == [320, 320]
     # A measured speed counts, of a bound what is more; the rates of the last interval are another rule.
-    assert _ahead(_one(1_000, 25, 10, 60, speed=40), 20)[:2] == [400, 400]
-    assert _ahead(_one(1_000, 25, 10, 60, speed=40), 20, is_steady=False)[:2] == [700, 700]
-    assert _ahead(_one(1_000, 25, 10, 60, speed=30, is_bound=True), 20)[:2] == [600, 600]
-    assert _ahead(_one(1_000, 25, 10, 60, speed=20, is_bound=True), 20)[:2] == [700, 700]
+    assert _ahead(_one(1_000, 25, 60, speed=40), 20)[:2] == [400, 400]
+    assert _ahead(_one(1_000, 25, 60, speed=40), 20, is_steady=False)[:2] == [700, 700]
+    assert _ahead(_one(1_000, 25, 60, speed=30, is_bound=True), 20)[:2] == [600, 600]
+    assert _ahead(_one(1_000, 25, 60, speed=20, is_bound=True), 20)[:2] == [700, 700]
     # Nobody processes what has no owner, and it is no member's lag.
-    total, largest, _ = _ahead(_one(20, 5, 10, 2, owned=False), 60)
+    total, largest, _ = _ahead(_one(20, 5, 2, owned=False), 60)
     assert total == 620
     assert np.isnan(largest)
 

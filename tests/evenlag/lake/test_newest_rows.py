@@ -27,7 +27,7 @@ class Odd:
     """The table of odd values, to be read by both readers."""
 
     def __init__(self, root: Path) -> None:
-        write_odd_table_directly(str(root), ODD_BY_MONTH)
+        write_odd_table_directly(str(root))
         self.reader = LakeReader(str(root))
         self.rows = read_rows(root, ODD.name)
 

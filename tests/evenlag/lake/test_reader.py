@@ -120,7 +120,7 @@ def months_by_spark(spark: SparkSession, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def months_directly(tmp_path_factory: pytest.TempPathFactory) -> Written:
     root = tmp_path_factory.mktemp("odd") / "lake"
-    write_odd_table_directly(str(root), ODD_BY_MONTH)
+    write_odd_table_directly(str(root))
     return Written(root, ODD_BY_MONTH)
 
 

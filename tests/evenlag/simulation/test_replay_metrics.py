@@ -37,15 +37,12 @@ def measured(history: History, capacity: list[float], pauses: Pauses | None = No
     )
 
 
-def one_partition(
-    ends: list[float | None], lags: list[float | None], *, age_s: float | None = None
-) -> History:
+def one_partition(ends: list[float | None], lags: list[float | None]) -> History:
     return history_of(
         [[end] for end in ends],
         [[lag] for lag in lags],
         [["a"]] * len(ends),
         [snapshot("a")] * len(ends),
-        age_s=age_s,
         at_s=AT_S,
     )
 

@@ -163,9 +163,9 @@ def loads(payload: LoadsPayload, *, partition: int = 0, **envelope: Any) -> list
     return [partition, as_base64(loads_key(payload.group_id)), as_base64(loads_value(payload, **envelope))]
 
 
-def no_loads(group_id: str = GROUP_ID) -> list[Any]:
+def no_loads() -> list[Any]:
     """Return the tombstone of a record of loads."""
-    return [0, as_base64(loads_key(group_id)), None]
+    return [0, as_base64(loads_key(GROUP_ID)), None]
 
 
 def stop(value: bytes | None = b"stop") -> list[Any]:

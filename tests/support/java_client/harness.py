@@ -21,10 +21,10 @@ OLDEST = "3.7"
 
 _QUICK_START = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _SOURCES = sorted(Path(__file__).parent.glob("*.java"))
-_LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel"
+_NO_LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
 
 
-def kafka_classpath(kafka: str | None = None) -> str:
+def kafka_classpath(kafka: str | None) -> str:
     """Return the class path of a version of Kafka's client; the harness needs a JSON library besides.
 
     kafka: `OLDEST`, one of `sandbox.jars.OTHER_KAFKAS`, or None for the sandbox's own.
@@ -45,7 +45,6 @@ class ClientHarness:
 
     classes: An empty folder for the program's own classes.
     java: The command that runs it, if not that on the path.
-    log_level: Of the JVM, on standard error.
     """
 
     def __init__(
@@ -56,11 +55,10 @@ class ClientHarness:
         kafka: str | None = None,
         options: tuple[str, ...] = _QUICK_START,
         java: str | None = None,
-        log_level: str = "off",
     ) -> None:
         path = os.pathsep.join([str(jar), kafka_classpath(kafka)])
         compile_java(_SOURCES, classes, path)
-        command = [java or find_tool("java"), *options, f"{_LOG}={log_level}"]
+        command = [java or find_tool("java"), *options, _NO_LOG]
         self._process = subprocess.Popen(
             [*command, "-cp", os.pathsep.join([str(classes), path]), "evenlag.client.ClientHarness"],
             stdin=subprocess.PIPE,

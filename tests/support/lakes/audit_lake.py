@@ -77,9 +77,7 @@ def day_of(number: int) -> date:
     return at(number).date()
 
 
-def audit_tables(
-    history: Sequence[Seen], *, day: Callable[[int], date] = day_of, group_id: str = GROUP
-) -> dict[Table, pa.Table]:
+def audit_tables(history: Sequence[Seen], *, day: Callable[[int], date] = day_of) -> dict[Table, pa.Table]:
     """The audit's tables of a history, with separate intervals for each day."""
     import pyarrow as pa
 
@@ -87,7 +85,7 @@ def audit_tables(
     cells = [_cells(history, number, day) for number in range(len(history))]
     keys = sorted({key for found in cells for key in found}, key=str)
     ownership = [row for key in keys for row in _stretches([found.get(key) for found in cells], day)]
-    head = {"cluster": "c", "group_id": group_id}
+    head = {"cluster": "c", "group_id": GROUP}
     audited = [
         {
             "cluster": "c",
@@ -108,9 +106,9 @@ def audit_tables(
     return {table: pa.Table.from_pylist(found, schema=arrow_schema(table)) for table, found in rows.items()}
 
 
-def write_audit(lake: Path, history: Sequence[Seen], *, group_id: str = GROUP) -> None:
+def write_audit(lake: Path, history: Sequence[Seen]) -> None:
     """Write a history's tables into a lake."""
-    for table, rows in audit_tables(history, group_id=group_id).items():
+    for table, rows in audit_tables(history).items():
         write_rows(lake, table, rows)
 
 

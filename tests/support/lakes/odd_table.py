@@ -76,9 +76,9 @@ def rows_by_commit() -> Iterator[list[dict[str, Any]]]:
             yield [dict(zip(ODD.column_names, row, strict=True)) for row in rows]
 
 
-def write_odd_table_directly(root: str, table: Table) -> None:
-    """Write it by deltalake as below."""
-    table = replace(table, writer="direct")
+def write_odd_table_directly(root: str) -> None:
+    """Write the table by month by deltalake as below."""
+    table = replace(ODD_BY_MONTH, writer="direct")
     for rows in rows_by_commit():
         append_once(root, table, rows, None)
     rewrite_days(LakePaths(root), table, "c", DAYS, 1024**2)

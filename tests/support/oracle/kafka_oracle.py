@@ -92,7 +92,7 @@ class Oracle:
         raise RuntimeError("Kafka's assignor failed or was stopped; a stack trace stands above if it failed")
 
 
-def write_problem(group: Group, assignor: str, *, runs: int = 1, answer: bool = True) -> list[str]:
+def write_problem(group: Group, assignor: str, *, runs: int, answer: bool) -> list[str]:
     """Return the lines of a problem, as Oracle.java reads them."""
     sizes = np.diff(group.topic_start).tolist()
     lines = [f"P\t{assignor}\t{runs}\t{int(answer)}"]

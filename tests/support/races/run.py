@@ -17,7 +17,6 @@ from tests.support.races.contests import CONTESTS, WRITERS, begin_now
 from tests.support.races.lake_log import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
     from multiprocessing.synchronize import Barrier
 
@@ -26,24 +25,23 @@ _SPAWN: Final = multiprocessing.get_context("spawn")
 _LONGEST_RACE_S: Final = 600.0
 
 
-def run_races(root: str, num_races: int, kinds: Sequence[str] = tuple(CONTESTS)) -> dict[str, Any]:
+def run_races(root: str, num_races: int) -> dict[str, Any]:
     """Run races of each kind, and check each of them.
 
     Returns by kind: ``races``, ``writers``, ``one_winner`` (races in which one won, all know it, and
     nothing is lost or doubled), and ``rows`` of the table, with those of other races.
     root: Root of a lake that does not exist yet.
-    kinds: Keys of :data:`~tests.support.races.contests.CONTESTS`.
     """
     start = begin_now()
     barrier, answers = _SPAWN.Barrier(WRITERS + 1), _SPAWN.Queue()
     writers = [
-        _SPAWN.Process(target=_race, args=(root, start, tuple(kinds), num_races, number, barrier, answers))
+        _SPAWN.Process(target=_race, args=(root, start, num_races, number, barrier, answers))
         for number in range(WRITERS)
     ]
     for writer in writers:
         writer.start()
     try:
-        return {kind: _run_kind(root, start, kind, num_races, barrier, answers) for kind in kinds}
+        return {kind: _run_kind(root, start, kind, num_races, barrier, answers) for kind in CONTESTS}
     finally:
         barrier.abort()
         for writer in writers:
@@ -82,14 +80,13 @@ def _run_kind(
 def _race(
     root: str,
     start: datetime,
-    kinds: tuple[str, ...],
     num_races: int,
     writer: int,
     barrier: Barrier,
     answers: Any,
 ) -> None:
     """Take part in all races, as the main function of a process."""
-    for kind in kinds:
+    for kind in CONTESTS:
         contest = CONTESTS[kind](root, start)
         for race in range(num_races):
             barrier.wait()

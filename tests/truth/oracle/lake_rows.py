@@ -97,9 +97,9 @@ def counted(lag: Iterable[Row]) -> list[Row]:
     return [row for row in lag if row["status"] != "NOT_SUBSCRIBED"]
 
 
-def known_sum(rows: Iterable[Row], name: str = "lag_records") -> int | None:
-    """Return the sum of the known values; None if none is known."""
-    known = [row[name] for row in rows if row[name] is not None]
+def known_sum(rows: Iterable[Row]) -> int | None:
+    """Return the sum of the known lags; None if none is known."""
+    known = [row["lag_records"] for row in rows if row["lag_records"] is not None]
     return sum(known) if known else None
 
 

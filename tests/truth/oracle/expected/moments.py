@@ -73,7 +73,7 @@ class Moment:
         return any(distance > self.history.max_gap_ms for distance in distances)
 
 
-def interesting_moments(session: Session, most: int = 5) -> list[datetime]:
+def interesting_moments(session: Session) -> list[datetime]:
     """Return times around which owners change: in a snapshot, between two, at their ends."""
     snapshots = sorted(session.rows.rows("audited_snapshots"), key=lambda row: row["started_at"])
     history = History(session.rows, snapshots[0]["started_at"], snapshots[-1]["finished_at"])
@@ -83,7 +83,7 @@ def interesting_moments(session: Session, most: int = 5) -> list[datetime]:
         for place in range(1, len(snapshots)):
             old, new = states.get(place - 1), states.get(place)
             changes[place] += (old.cells if old else None) != (new.cells if new else None)
-    places = sorted(place for place, count in changes.most_common(most // 2) if count) or [1]
+    places = sorted(place for place, count in changes.most_common(2) if count) or [1]
     found = [snapshots[0]["started_at"] + (snapshots[0]["finished_at"] - snapshots[0]["started_at"]) / 2]
     for place in places:
         row, before = snapshots[place], snapshots[place - 1]
