@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
-import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from sandbox.jars import broker_classpath
 from sandbox.java_tools import compile_java, find_tool
+from tests.support.java_program import JsonProgram
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
 __all__ = ["Harness", "as_base64"]
 
@@ -27,8 +25,8 @@ def as_base64(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode("ascii")
 
 
-class Harness:
-    """A context manager around the Java program, which sees the plug-in's private parts.
+class Harness(JsonProgram):
+    """The Java program, which sees the plug-in's private parts.
 
     classes: An empty folder for the program's own classes.
     kafka: The version of Kafka, if not the sandbox's own.
@@ -47,34 +45,8 @@ class Harness:
         level = "-Dorg.slf4j.simpleLogger"
         log = (f"{level}.defaultLogLevel=off", f"{level}.log.evenlag.flood=info")
         self._command = [find_tool("java"), *options, *log, "-cp", os.pathsep.join([str(classes), path])]
-        self._process = subprocess.Popen(
-            [*self._command, "evenlag.broker.Harness"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.communicate()
+        super().__init__([*self._command, "evenlag.broker.Harness"])
 
     def java_member(self) -> list[str]:
         """Return the command of a consumer process of Java's own client, for a `Fleet`."""
         return [*self._command, "evenlag.broker.JavaMember"]
-
-    def ask(self, op: str, **question: Any) -> dict[str, Any]:
-        """Return the answer; an error of Java's is one here."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"op": op, **question}) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return answer

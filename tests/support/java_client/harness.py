@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.jars import broker_classpath, classpath_of
 from sandbox.java_tools import compile_java, find_tool
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from tests.support.java_program import JsonProgram
 
 __all__ = ["OLDEST", "ClientHarness"]
 
@@ -40,8 +35,8 @@ def beside_broker(which: str) -> str:
     return os.pathsep.join([classpath_of(which), broker_classpath()])
 
 
-class ClientHarness:
-    """A context manager around the Java program, which sees the client's private parts.
+class ClientHarness(JsonProgram):
+    """The Java program, which sees the client's private parts.
 
     classes: An empty folder for the program's own classes.
     java: The command that runs it, if not that on the path.
@@ -59,30 +54,6 @@ class ClientHarness:
         path = os.pathsep.join([str(jar), kafka_classpath(kafka)])
         compile_java(_SOURCES, classes, path)
         command = [java or find_tool("java"), *options, _NO_LOG]
-        self._process = subprocess.Popen(
-            [*command, "-cp", os.pathsep.join([str(classes), path]), "evenlag.client.ClientHarness"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
+        super().__init__(
+            [*command, "-cp", os.pathsep.join([str(classes), path]), "evenlag.client.ClientHarness"]
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def ask(self, op: str, **question: Any) -> dict[str, Any]:
-        """Return the answer; an error of Java's is one here."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"op": op, **question}) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        if answer.get("error"):
-            raise RuntimeError(answer["error"])
-        return answer

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from sandbox.jars import spark_jars
 from sandbox.java_tools import compile_java, java_command
+from tests.support.java_program import JavaProgram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 _SOURCE = Path(__file__).parent / "Committer.java"
 _OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
@@ -26,7 +25,7 @@ def class_path(*more: str) -> str:
     return os.pathsep.join([*more, *map(str, spark_jars()), spark])
 
 
-class Committer:
+class Committer(JavaProgram):
     """A JVM with a log store, which waits for a signal to commit.
 
     classes: Folder of the compiled program, see :func:`compile_committer`.
@@ -51,38 +50,21 @@ class Committer:
     ) -> None:
         settings = [f"{key}={value}" for key, value in (conf or {}).items()]
         command = [java_command(), *_OPTIONS, "-cp", class_path(str(classes), *jars), "Committer"]
-        self._process = subprocess.Popen(
-            [*command, log_store, log, name, str(num_commits), *settings],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | dict(environ or {}),
+        super().__init__(
+            [*command, log_store, log, name, str(num_commits), *settings], os.environ | dict(environ or {})
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.kill()
-        self._process.communicate()
 
     def await_ready(self) -> None:
         """Wait until it is ready to begin."""
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "ready\n"
+        assert self._answers.readline() == "ready\n"
 
     def begin(self) -> None:
         """Let it begin."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        self._tell("")
 
     def num_refused(self) -> int:
         """Wait for its end; returns how often another writer was first."""
-        assert self._process.stdout is not None
-        refused = int(self._process.stdout.readline())
+        refused = int(self._answers.readline())
         assert self._process.wait(600) == 0
         return refused
 

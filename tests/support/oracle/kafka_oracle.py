@@ -6,15 +6,14 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from sandbox import jars
+from tests.support.java_program import JavaProgram
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from assignor_core.group import Group
 
 __all__ = ["Answer", "Oracle", "class_path_or_reason", "write_problem"]
@@ -40,8 +39,8 @@ def class_path_or_reason() -> tuple[str, str]:
     return os.pathsep.join(map(str, found)), ""
 
 
-class Oracle:
-    """A context manager around the Java program; problems go in and answers come out line by line."""
+class Oracle(JavaProgram):
+    """The Java program: problems go in and answers come out."""
 
     def __init__(self, folder: Path, class_path: str, *, heap: str = "1g") -> None:
         subprocess.run(["javac", "-cp", class_path, "-d", str(folder), str(_SOURCE)], check=True)
@@ -49,22 +48,7 @@ class Oracle:
             "java", f"-Xmx{heap}", "-XX:+UseParallelGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
             "-cp", os.pathsep.join([str(folder), class_path]), "Oracle",
         ]  # fmt: skip
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8"
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        self._process.communicate()
-
-    def stop(self) -> None:
-        """End the Java program at once; an `ask` that waits for it fails."""
-        self._process.kill()
+        super().__init__(command)
 
     def ask(self, group: Group, assignor: str, *, runs: int = 1, answer: bool = True) -> Answer:
         """Return what Kafka's assignor of that name makes of a group.
@@ -72,14 +56,11 @@ class Oracle:
         Names: range, roundrobin, cooperative-sticky (as handed out), sticky-target (with nothing
         withheld), lag-heap (KIP-169 from a heap, ours, for its time only).
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         lines = write_problem(group, assignor, runs=runs, answer=answer)
-        self._process.stdin.write("\n".join(lines) + "\n")
-        self._process.stdin.flush()
+        self._tell("\n".join(lines))
         given: dict[str, str] = {}
         seconds: list[float] = []
-        for line in self._process.stdout:
+        for line in self._answers:
             fields = line.rstrip("\n").split("\t")
             if fields[0] == "E":
                 return Answer(_read_assignment(group, given) if answer else None, seconds)
