@@ -10,15 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.bench.support.machine import this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,11 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     results["connect_by_submit_before"] = round(
         results["connect"]["median_s"] / results["submit_before"]["median_s"], 3
     )
-    results["machine"] = {
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("apache-airflow", "pyspark", "delta-spark", "deltalake")},
-    }
+    results["machine"] = this_machine("apache-airflow", "pyspark", "delta-spark", "deltalake")
     RESULTS.write_text(f"{json.dumps(results, indent=1, sort_keys=True)}\n", encoding="utf-8")
     return 0
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import signal
 import statistics
@@ -22,7 +20,6 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +28,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
 from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS, build_plugin
 from tests.bench.support.cycle_world import CycleWorld
+from tests.bench.support.machine import this_machine
 from tests.soak.probes import cpu_seconds
 
 if TYPE_CHECKING:
@@ -209,11 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = measure(client, arguments.bursts, arguments.groups, arguments.every)
         results[f"{client} every {arguments.every:g} s"] = found
     results["groups"] = arguments.groups
-    results["machine"] = {
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("pyspark", "delta-spark", "deltalake", "kafka-python")},
-    }
+    results["machine"] = this_machine("pyspark", "delta-spark", "deltalake", "kafka-python")
     RESULTS.write_text(f"{json.dumps(results, indent=1, sort_keys=True)}\n", encoding="utf-8")
     return 0
 

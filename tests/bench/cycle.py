@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,6 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +35,7 @@ from evenlag.spark_connect import REMOTE_VARIABLE
 from spark_jobs.runtime.session import open_session
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.bench.support.cycle_world import CLUSTER, CycleWorld
+from tests.bench.support.machine import this_machine
 from tests.soak.probes import cpu_seconds
 
 if TYPE_CHECKING:
@@ -194,11 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.only != "cold":
             name = "warm_connect" if arguments.connect else "warm"
             results[name] = measure_warm(world, arguments.rounds, by_connect=arguments.connect)
-    results["machine"] = {
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("pyspark", "delta-spark", "deltalake", "kafka-python")},
-    }
+    results["machine"] = this_machine("pyspark", "delta-spark", "deltalake", "kafka-python")
     RESULTS.write_text(f"{json.dumps(results, indent=1, sort_keys=True)}\n", encoding="utf-8")
     return 0
 

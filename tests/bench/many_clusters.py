@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import signal
 import subprocess
 import sys
@@ -22,7 +20,6 @@ import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +30,7 @@ from sandbox.kafka.broker import Broker
 from sandbox.kafka.topic_admin import create_hint_topic
 from tests.bench.planning import say
 from tests.bench.support.classic_groups import BROKER_PROPERTIES, ClassicGroups, fill
+from tests.bench.support.machine import this_machine
 from tests.soak.probes import cpu_seconds, taken_by
 from tests.support.many_clusters import write_policy
 
@@ -139,8 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             stopping.set()
             sending.join()
-    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "kafka": OWN_KAFKA}
-    machine |= {each: version(each) for each in ("pyspark", "delta-spark", "deltalake", "kafka-python")}
+    machine = this_machine("pyspark", "delta-spark", "deltalake", "kafka-python") | {"kafka": OWN_KAFKA}
     about = {"machine": machine, "at": datetime.now(UTC).date().isoformat(), "clusters": size.clusters}
     results = about | {"groups": size.groups, "rows": groups.rows, "every_s": _EVERY_S} | found
     text = json.dumps(results, indent=1) + "\n"

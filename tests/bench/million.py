@@ -18,7 +18,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import platform
 import sys
 import tempfile
 import threading
@@ -26,7 +25,6 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,6 +47,7 @@ from spark_jobs.runtime.session import open_session
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.bench.planning import say
 from tests.bench.support.classic_groups import BROKER_PROPERTIES, NUM_TOPICS, ClassicGroups, fill, group_id
+from tests.bench.support.machine import this_machine
 from tests.soak.probes import cpu_seconds, taken_by
 
 if TYPE_CHECKING:
@@ -270,8 +269,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             measure(spark, size)
         cycles = [measure(spark, size) for size in sizes]
         memory = spark.sparkContext.getConf().get("spark.driver.memory", "1g")
-    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "kafka": OWN_KAFKA}
-    machine |= {name: version(name) for name in ("pyspark", "delta-spark", "deltalake", "kafka-python")}
+    machine = this_machine("pyspark", "delta-spark", "deltalake", "kafka-python") | {"kafka": OWN_KAFKA}
     results = {
         "machine": machine | {"driver_memory": memory},
         "partitions_per_group": full.partitions,

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -31,6 +29,7 @@ from evenlag.kafka.connection import admin_client, request_limits
 from evenlag.policy.cluster_settings import ClusterSettings
 from sandbox.java_tools import java_command
 from sandbox.kafka.broker import Broker
+from tests.bench.support.machine import this_machine
 from tests.support.java_client.harness import beside_broker
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def run(num_groups: int, num_partitions: int, num_runs: int) -> dict[str, Any]:
         "without_start_by_ours": statistics.median(
             (row["kafka_s"] - row["kafka_start_s"]) / row["ours_s"] for row in rows
         ),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "kafka_tools": "4.3.0"},
+        "machine": this_machine() | {"kafka_tools": "4.3.0"},
     }
 
 

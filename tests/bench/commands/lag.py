@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shlex
 import statistics
 import subprocess
@@ -29,6 +28,7 @@ from evenlag.kafka.connection import admin_client
 from evenlag.live_lag.snapshot import LiveReader, policy_target
 from sandbox.kafka.broker import Broker
 from tests.bench.reading import fill, time_tool
+from tests.bench.support.machine import this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ def run(command: Sequence[str], num_groups: int, num_partitions: int, num_runs: 
         "runs": rows,
         "median": {name: statistics.median(row[name] for row in rows) for name in rows[0]},
         "kafka_by_ours": statistics.median(row["kafka_s"] / row["ours_s"] for row in rows),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "kafka_tools": "4.3.0"},
+        "machine": this_machine() | {"kafka_tools": "4.3.0"},
     }
 
 
