@@ -7,8 +7,6 @@ without any), one after the other, and merges them into ``docs/bench/speed.json`
 from __future__ import annotations
 
 import json
-import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -25,6 +23,7 @@ from assignor_core.group import Group
 from assignor_core.metrics import count_moves
 from tests.bench.plan import Case, all_cases
 from tests.bench.support.draw import draw
+from tests.bench.support.machine import this_machine
 from tests.support.oracle.kafka_oracle import Oracle, class_path_or_reason
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "speed.json"
@@ -120,10 +119,7 @@ def main(parts: list[str]) -> None:
         class_path, reason = class_path_or_reason()
         if reason:
             sys.stdout.write(f"without Kafka's jar: {reason}\n")
-        results["machine"] = {
-            "cpus": os.cpu_count(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
+        results["machine"] = this_machine("numpy") | {
             "kafka_clients": "4.3.0",
             "note": "two cores shared with other work: read the ratios, not the seconds",
         }
