@@ -111,8 +111,8 @@ class GroupWork:
         mean, total = until.mean(axis=0), until[:, :, -1].sum(axis=1)
         common = float(total.std() / total.mean()) if total.mean() > 0 else 0.0
         own = until.var(axis=0) - (common * mean) ** 2
-        if not own.any():
-            # No forecast is scored yet.
+        if (scenarios == scenarios[0]).all():
+            # No forecast is scored yet. Sums of equal numbers are rounded: variances need not be 0.
             own, common = (_UNKNOWN_ERROR * mean) ** 2, _UNKNOWN_ERROR
         # Rates drift: an error is not there at once.
         steps = np.arange(1, mean.shape[1] + 1) / mean.shape[1]

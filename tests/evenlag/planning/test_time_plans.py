@@ -13,6 +13,7 @@ import pytest
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.group import Group
 from assignor_core.objective import Load
+from evenlag.lag.forecast import ERROR_BINS, draw_arrivals
 from evenlag.planning.group_planner import time_plan
 from evenlag.planning.group_work import GroupWork
 from evenlag.planning.time_plans import Judged, Limits, TimePlan, WaitingModel, plan_by_time
@@ -340,3 +341,10 @@ def test_scenarios_become_expected_arrivals_and_their_errors() -> None:
     assert work.arrivals == pytest.approx(np.full((30, STEPS), STEP_S), rel=0.02)
     assert work.common_error == pytest.approx(0.2, rel=0.1)
     assert work.error[:, -1] == pytest.approx(np.full(30, 0.1 * STEP_S * STEPS), rel=0.1)
+
+
+def test_before_a_forecast_is_scored_arrivals_may_differ_by_a_fifth() -> None:
+    rates, none = np.random.default_rng(46).uniform(0.0, 100.0, (3, STEPS)), np.zeros(ERROR_BINS)
+    work = make_work(rates, [1.0]).expecting(draw_arrivals(rates, STEP_S, none, none))
+    assert work.common_error == 0.2
+    assert work.error[:, -1] == pytest.approx(0.2 * STEP_S * rates.sum(axis=1))
