@@ -11,7 +11,7 @@ partitions that move, in members. Of members of similar speed those with the lea
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -57,6 +57,21 @@ class Advice:
     partitions_to_add: int
     moves: int
     r_score: float
+
+    def at_most(self, size: int) -> Advice:
+        """Return the advice to a group of so many members that keep up, by lower bounds of their speeds.
+
+        That more are needed, or that a partition is too much for one, does not follow from these.
+        """
+        members, by_rate = min(self.members, size), min(self.by_rate, size)
+        return replace(
+            self,
+            members=members,
+            reason=_reason(members, by_rate, 0),
+            by_rate=by_rate,
+            hot=self.hot[:0],
+            partitions_to_add=0,
+        )
 
 
 class Demand(NamedTuple):

@@ -196,11 +196,9 @@ def _row(
     advice = found.advise(target) if lag.total_lag_records is not None else None
     row: dict[str, Any] = {"num_members": len(found.member_ids), "target_wait_s": target}
     if advice is not None:
-        members = advice.members
-        # Members that keep up show a lower bound of their speeds: that more are needed does not follow.
         if found.is_at_most:
-            members = min(members, len(found.member_ids))
-        row |= _advised(found, advice) | _held(before, members, now)
+            advice = advice.at_most(len(found.member_ids))
+        row |= _advised(found, advice) | _held(before, advice.members, now)
     else:
         # What was advised holds.
         row |= {name: before.get(name) for name in ("members_needed", "fewer_members", "fewer_since")}

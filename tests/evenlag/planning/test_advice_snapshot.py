@@ -134,6 +134,13 @@ def test_lower_bounds_of_speeds_never_ask_for_more_members(lake: Recorder) -> No
     assert lake.advise(NOW + _MINUTE, [90.0] * 10)["g"]["members_needed"] == 10
 
 
+def test_a_partition_whose_member_keeps_up_is_not_hot(lake: Recorder) -> None:
+    # 6,000 records in a minute, of which some may have been processed before: at least 92 per second.
+    row = lake.advise(NOW, [100.0], speeds={"m0": 6_000 / 65}, is_bound=True)["g"]
+    assert (row["members_needed"], row["members_by_rate"], row["reason"]) == (1, 1, "rate")
+    assert (row["partitions_to_add"], row["hot_partitions"]) == (0, [])
+
+
 def test_without_a_speed_or_a_lag_what_was_advised_holds(lake: Recorder) -> None:
     unknown = dict.fromkeys(("m0", "m1", "m2"))
     row = lake.advise(NOW, [50.0] * 4, speeds=unknown)["g"]
