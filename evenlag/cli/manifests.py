@@ -36,8 +36,9 @@ def manifest_text(
 
 
 def _keda(name: str, cluster: str, group: str, prometheus: str, most: int) -> dict[str, Any]:
-    # A JSON string is a string of PromQL; the reason is a label, too.
-    labels = f"cluster={json.dumps(cluster)},group={json.dumps(printable(group))}"
+    # A JSON string is a string of PromQL, but for escapes of surrogates; the reason is a label, too.
+    cluster, group = (json.dumps(each, ensure_ascii=False) for each in (cluster, printable(group)))
+    labels = f"cluster={cluster},group={group}"
     trigger = {
         "type": "prometheus",
         "metricType": "AverageValue",

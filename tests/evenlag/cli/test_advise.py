@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
+from evenlag.cli.manifests import manifest_text
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.snapshot_reader import SnapshotReader
 from evenlag.lake.tables import FORECASTS, HOURLY_RATES, MEMBERS, SPEEDS
@@ -192,6 +193,14 @@ def test_manifests_have_only_what_their_schemas_have(evenlag: Evenlag, advised: 
         ".spec.scaleTargetRef",
         ".spec.maxReplicas",
     ]
+
+
+def test_a_query_of_prometheus_has_no_escapes_that_it_does_not_know() -> None:
+    found = yaml.safe_load(manifest_text("keda", "c", 'a"\U0001f600', None, "http://p", 3))
+    (trigger,) = found["spec"]["triggers"]
+    # Of a character beyond 16 bits JSON escapes two surrogates, which PromQL refuses.
+    wanted = 'max(evenlag_group_members_needed{cluster="c",group="a\\"\U0001f600"})'
+    assert trigger["metadata"]["query"] == wanted
 
 
 def test_the_lag_of_groups_says_what_they_need_and_whether_the_target_is_met(
