@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from evenlag.airflow import tasks
 from evenlag.airflow.spark_task import SparkJobOperator
 from evenlag.airflow.tasks import Product, cluster_asset, product_alias, update_asset
 
@@ -169,6 +170,24 @@ def test_grouped_clusters_have_one_dag_with_one_spark_task(tmp_path: Path) -> No
     names = [each.name for each in found.outputs if each.namespace == "file"]
     assert len(names) == len(set(names))
     assert {f"{tmp_path / 'lake'}/{table}" for table in ("lag", "plans", "plan_events")} <= set(names)
+
+
+def test_a_report_that_fails_keeps_no_update_of_another_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    updated = []
+
+    def report(_config: str, cluster: str, _prefix: str) -> dict[str, int]:
+        if cluster == "gone":
+            raise RuntimeError("no such cluster")
+        return {"standing": 0}
+
+    monkeypatch.setattr(tasks, "get_current_context", dict)
+    monkeypatch.setattr(tasks, "_report", report)
+    monkeypatch.setattr(tasks, "update_assets", lambda _, _config, cluster, *__: updated.append(cluster))
+    # Airflow takes up the updates of a task that succeeds.
+    assert tasks.report_all.function("", ["gone", "south"], "") == {"south": {"standing": 0}}
+    assert updated == ["south"]
+    with pytest.raises(RuntimeError, match="no such cluster"):
+        tasks.report_all.function("", ["gone"], "")
 
 
 def test_grouped_clusters_have_one_schedule(tmp_path: Path) -> None:
