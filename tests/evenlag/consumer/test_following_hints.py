@@ -77,7 +77,7 @@ def all_records(runners: list[Runner]) -> list[tuple[str, int, int]]:
 def settle_evenly(runners: list[Runner]) -> None:
     even = NUM_PARTITIONS // len(runners)
     wait_until(lambda: is_settled(runners, NUM_PARTITIONS) and all(len(r.held) == even for r in runners))
-    # Of what is there at its first reading, a member sees the last of each key only.
+    # Of what exists at its first reading, a member sees the last of each key only.
     wait_until(lambda: not any(r.consumer.hint_cache.view.is_cold for r in runners))
 
 
