@@ -54,7 +54,6 @@ class _Idle(NamedTuple):
 
 _IDLE: Final[dict[str, _Idle]] = {}
 _RETURN_LOCK: Final = threading.Lock()
-os.register_at_fork(after_in_child=_IDLE.clear)
 _IN_USE: ContextVar[Mapping[str, Any]] = ContextVar("tables that a thread uses", default=MappingProxyType({}))
 _LOOK: ContextVar[Look | None] = ContextVar("how new tables have to be", default=None)
 # When this process knows of a commit that no open table of its has.
@@ -123,6 +122,17 @@ def note_write(paths: LakePaths, table: Table, *, is_known: bool = False) -> Non
         look.written.add(table)
     if not is_known:
         _WRITTEN[paths.table(table)] = time.monotonic()
+
+
+def _begin_in_child() -> None:
+    _IDLE.clear()
+    _RETURN_LOCK.release()
+
+
+# No other thread returns a table meanwhile: the copy of its lock would never be released.
+os.register_at_fork(
+    before=_RETURN_LOCK.acquire, after_in_parent=_RETURN_LOCK.release, after_in_child=_begin_in_child
+)
 
 
 def forget_tables() -> None:
