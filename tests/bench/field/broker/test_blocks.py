@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.kafka.topic_admin import read_offsets
 from tests.bench.field.broker.block import Block
-from tests.bench.field.broker.contenders import REAL, Client
+from tests.bench.field.broker.contenders import REAL
 from tests.bench.field.broker.programs import Programs
 from tests.bench.field.broker.wire import read_entries
 from tests.bench.field.traces import SIZES, Trace, make_trace
@@ -66,7 +66,7 @@ def smoke(tmp_path_factory: pytest.TempPathFactory) -> Smoke:
 
     block = Block(
         trace, list(REAL), Programs.build(folder / "programs"), folder / "block",
-        settings=_SETTINGS, watch_every_s=15, may_be_late=True,
+        settings=_SETTINGS, watch_every_s=15, lead_s=120.0, may_be_late=True,
     )  # fmt: skip
     found = block.run(finish=finish)
     return Smoke(trace, found, ends, {name: read_entries(block.journals(name)) for name in REAL})
@@ -83,8 +83,7 @@ def test_every_record_was_started_where_its_key_belongs(name: str, smoke: Smoke)
     assert last.tolist() == sent.tolist()
 
 
-# A member of KIP-848 that the machine stops for a session's length hears of its loss late.
-@for_each(name for name, real in REAL.items() if real.has_owners and real.client is not Client.KIP848)
+@for_each(name for name, real in REAL.items() if real.has_owners)
 def test_a_partition_had_one_owner_at_a_time(name: str, smoke: Smoke) -> None:
     assert smoke.measures[name]["overlaps"] == 0
 
@@ -97,12 +96,6 @@ def test_the_measures_are_whole(name: str, smoke: Smoke) -> None:
     assert found["p50_s"] <= found["p95_s"] <= found["p99_s"] <= found["worst_s"] <= smoke.trace.duration_s
     assert found["consumer_requests"] > 0
     assert found["consumer_hours"] > 0
-    assert found["balancer_cpu_s"] >= 0
-    assert found["broker_requests"] >= 0
-
-
-def test_balancing_costs_something(smoke: Smoke) -> None:
-    # On a busy machine, one of them may begin after the trace has ended.
-    found = [smoke.measures[name] for name, real in REAL.items() if real.balancer is not None]
-    assert max(each["balancer_cpu_s"] for each in found) > 0
-    assert max(each["broker_requests"] for each in found) > 0
+    has_balancer = REAL[name].balancer is not None
+    assert (found["balancer_cpu_s"] > 0) or not has_balancer
+    assert (found["broker_requests"] > 0) or not has_balancer
