@@ -19,7 +19,7 @@ from kafka.structs import OffsetAndMetadata
 
 from release.project import ROOT, Project
 from tests.release.test_packages import build
-from tests.support.waiting import wait_until
+from tests.support.commits import commit_offsets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +95,7 @@ def test_a_cycle_runs_and_fetches_what_it_needs(installed: Installed, broker: Br
     with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)) as admin:
         admin.create_topics([NewTopic("from-the-wheel", 1, 1)])
         commit = {TopicPartition("from-the-wheel", 0): OffsetAndMetadata(0, "", -1)}
-        wait_until(lambda: not any(error.errno for error in admin.alter_group_offsets("g", commit).values()))
+        commit_offsets(admin, "g", commit)
     run = ("evenlag", "run", "-b", broker.bootstrap_servers, "--lake", str(lake))
     done = installed.run(*run)
     assert done.returncode == 0, done.stderr[-3_000:]

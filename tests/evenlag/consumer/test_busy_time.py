@@ -16,6 +16,7 @@ from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.lag.speeds import BusyReports, reported_seconds
 from tests.support.brokers import settings_of
+from tests.support.commits import commit_offsets
 from tests.support.each import for_each
 from tests.support.waiting import wait_until
 
@@ -170,8 +171,6 @@ def test_nothing_is_reported_that_nobody_asked_for(scene: Scene) -> None:
 )
 def test_another_text_is_no_report_and_no_problem(text: str, scene: Scene) -> None:
     commits = {TopicPartition(scene.topic, 0): OffsetAndMetadata(0, text, -1)}
-    wait_until(
-        lambda: not any(e.errno for e in scene.admin.alter_group_offsets(scene.group, commits).values())
-    )
+    commit_offsets(scene.admin, scene.group, commits)
     (row,) = scene.commits()
     assert (row["committed_offset"], row["busy_ms"], row["busy_since"], row["error"]) == (0, None, None, None)

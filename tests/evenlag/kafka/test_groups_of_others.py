@@ -23,6 +23,7 @@ from evenlag.kafka.live_groups import read_live_groups
 from sandbox.jars import OWN_KAFKA
 from sandbox.kafka.broker import default_version
 from tests.support.brokers import settings_of
+from tests.support.commits import commit_offsets
 from tests.support.kip848.members import ShareMember, StreamsMember, set_share_offsets
 from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
@@ -68,9 +69,7 @@ class Scene:
             offsets = {
                 TopicPartition(self.topic, n): OffsetAndMetadata(o, "", -1) for n, o in commits.items()
             }
-            wait_until(
-                lambda: not any(e.errno for e in self.admin.alter_group_offsets(group_id, offsets).values())
-            )
+            commit_offsets(self.admin, group_id, offsets)
         return group_id
 
     def join(self, group_id: str, assignment: bytes | None = None, **more: Any) -> RawMember:

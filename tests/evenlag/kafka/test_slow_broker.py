@@ -15,6 +15,7 @@ from evenlag.kafka.connection import admin_client
 from evenlag.kafka.coordinators import find_coordinators
 from evenlag.policy.cluster_settings import ClusterSettings
 from sandbox.kafka.broker import Broker
+from tests.support.commits import commit_offsets
 from tests.support.two_brokers import SecondBroker, StallingProxy, shorten_requests
 from tests.support.waiting import wait_until
 
@@ -63,14 +64,7 @@ def fill(admin: Any) -> None:
     )
     commits = {TopicPartition(TOPIC, number): OffsetAndMetadata(0, "", -1) for number in halves}
     for group_id in GROUPS:
-        wait_until(
-            lambda group_id=group_id: (
-                not any(  # type: ignore[misc]  # a default binds the loop's variable
-                    error.errno for error in admin.alter_group_offsets(group_id, commits).values()
-                )
-            ),
-            what="the commits are not taken",
-        )
+        commit_offsets(admin, group_id, commits)
 
 
 def errors_by_leader(reading: ClusterSnapshot) -> dict[int, set[str | None]]:

@@ -21,6 +21,7 @@ from evenlag.lag.group_lag import GroupLag, measure_lag
 from evenlag.live_lag.answer import list_groups, preview_plans
 from evenlag.live_lag.snapshot import LiveReader, policy_target
 from tests.support.brokers import settings_of
+from tests.support.commits import commit_offsets
 from tests.support.hints import now_ms
 from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
@@ -68,9 +69,7 @@ class Scene:
         wanted = {
             TopicPartition(*place): OffsetAndMetadata(at, "", epoch) for place, (at, epoch) in offsets.items()
         }
-        wait_until(
-            lambda: not any(e.errno for e in self.admin.alter_group_offsets(group_id, wanted).values())
-        )
+        commit_offsets(self.admin, group_id, wanted)
 
     def member(self, group_id: str, *topics: str) -> RawMember:
         servers = self.broker.bootstrap_servers
