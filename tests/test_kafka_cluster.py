@@ -19,6 +19,7 @@ from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
 from sandbox.kafka.broker import BrokerError
+from tests.support.commits import commit_offsets
 from tests.support.kafka_cluster import Cluster, offsets_partition
 from tests.support.waiting import wait_until
 
@@ -84,12 +85,8 @@ def test_a_user_may_do_what_an_acl_allows_only(cluster: Cluster) -> None:
 
 def test_a_group_is_coordinated_where_the_broker_says(cluster: Cluster) -> None:
     commit = {TopicPartition("t", 0): OffsetAndMetadata(0, "", -1)}
-
-    def has_committed() -> bool:
-        with cluster.admin() as admin:
-            return not any(error.errno for error in admin.alter_group_offsets("orders-é", commit).values())
-
-    wait_until(has_committed)
+    with cluster.admin() as admin:
+        commit_offsets(admin, "orders-é", commit)
 
     def is_listed() -> bool:
         """Whether the node that is said to coordinate the group lists it: the broker's own answer."""

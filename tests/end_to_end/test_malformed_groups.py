@@ -21,8 +21,8 @@ from evenlag.lake.tables import LAG, MEMBERS, SNAPSHOTS
 from evenlag.policy.loader import load_policy
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.support.brokers import settings_of
+from tests.support.commits import commit_offsets
 from tests.support.raw_member import RawMember
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,17 +103,14 @@ def test_270_groups_are_counted_and_30_malformed_ones_are_named(
             producer.send(topic, b"x", partition=number % 2)
         producer.close()
 
-        def commit(group_id: str, offset: int) -> bool:
-            offsets = {TopicPartition(topic, n): OffsetAndMetadata(offset, "", -1) for n in range(2)}
-            return not any(error.errno for error in admin.alter_group_offsets(group_id, offsets).values())
-
         def join(group_id: str) -> RawMember:
             member = RawMember(broker.bootstrap_servers, group_id, topics=[topic], session_timeout_ms=900_000)
             stack.enter_context(member).join()
             return member
 
         for number, group_id in enumerate([*good, *bad]):
-            wait_until(lambda group_id=group_id, number=number: commit(group_id, number % (NUM_RECORDS + 1)))  # type: ignore[misc]  # bound
+            offset = OffsetAndMetadata(number % (NUM_RECORDS + 1), "", -1)
+            commit_offsets(admin, group_id, {TopicPartition(topic, n): offset for n in range(2)})
         for group_id in good[:NUM_WITH_MEMBERS]:
             join(group_id).sync([(topic, [0, 1])])
         for group_id, assignment in zip(bad, bad_assignments(topic.encode()), strict=True):

@@ -19,9 +19,9 @@ from evenlag.kafka.cluster_reader import ClusterReader
 from evenlag.kafka.connection import admin_client
 from evenlag.kafka.groups import list_groups
 from evenlag.policy.cluster_settings import ClusterSettings
+from tests.support.commits import commit_offsets
 from tests.support.kafka_cluster import OFFSETS_TOPIC, offsets_partition
 from tests.support.two_brokers import shorten_requests
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -52,13 +52,8 @@ def cluster(three_brokers: Cluster) -> Cluster:
     commits = {TopicPartition("t", number): OffsetAndMetadata(1, "", -1) for number in range(9)}
     for group_id in GROUPS:
         with three_brokers.admin() as admin:
-            wait_until(partial(is_committed, admin, group_id, commits))
+            commit_offsets(admin, group_id, commits)
     return three_brokers
-
-
-def is_committed(admin: Any, group_id: str, offsets: dict[TopicPartition, OffsetAndMetadata]) -> bool:
-    """Commit; while a coordinator moves, it may refuse."""
-    return not any(error.errno for error in admin.alter_group_offsets(group_id, offsets).values())
 
 
 def errors_of_groups(reading: ClusterSnapshot) -> dict[str, str | None]:
@@ -161,7 +156,7 @@ def test_a_group_is_not_gone_while_its_coordinator_moves(cluster: Cluster) -> No
             # The same replicas: only the preferred leader changes.
             order = [second, first, third]
             admin.alter_partition_reassignments({TopicPartition(OFFSETS_TOPIC, number): order})
-            wait_until(partial(is_committed, admin, group_id, commit))
+            commit_offsets(admin, group_id, commit)
             admin.elect_leaders(ElectionType.PREFERRED, {OFFSETS_TOPIC: [number]}, raise_errors=False)
             known = partial(dict[str, str], {group_id: "classic"})
             reading = ClusterReader(client, limits=LIMITS, known_groups=known)

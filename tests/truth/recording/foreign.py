@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from sandbox.kafka.topic_admin import create_topic
+from tests.support.commits import commit_offsets
 from tests.support.raw_member import RawMember
 from tests.support.waiting import wait_until
 from tests.truth.recording.stage import Stage
@@ -86,7 +87,8 @@ def _set_up(stage: Stage, members: ExitStack) -> None:
     admin.delete_records({TopicPartition("emptied", 0): 100})
     for group_id, topics in _COMMITS.items():
         for topic, offsets in topics.items():
-            wait_until(lambda of=(group_id, topic, offsets): _commit(admin, *of))  # type: ignore[misc]  # bound
+            commits = {TopicPartition(topic, n): OffsetAndMetadata(at, "", -1) for n, at in offsets.items()}
+            commit_offsets(admin, group_id, commits)
     admin.close()
     _join(stage, members, "malformed").sync_bytes(_NULL_ARRAY)
     # Version 1, which ends before the partitions that it owns.
@@ -99,11 +101,6 @@ def _set_up(stage: Stage, members: ExitStack) -> None:
     burst.start_consumers(2)
     burst.wait_until_owned()
     stage.note("all groups are there")
-
-
-def _commit(admin: Any, group_id: str, topic: str, offsets: Mapping[int, int]) -> bool:
-    commits = {TopicPartition(topic, number): OffsetAndMetadata(at, "", -1) for number, at in offsets.items()}
-    return not any(error.errno for error in admin.alter_group_offsets(group_id, commits).values())
 
 
 def _join(stage: Stage, members: ExitStack, group_id: str, **fields: Any) -> RawMember:
