@@ -358,8 +358,8 @@ def _check_racks(content: object) -> None:
     for numbers in topics.values():
         if not isinstance(numbers, list) or (room := room - len(numbers)) < 0:
             raise HintFormatError(f"the payload's {_RACKS} of a topic are no JSON array, or too many")
-        for number in set(numbers) - {None}:
-            check_number(number, "set of racks", high=len(sets) - 1)
+        known = [number for number in numbers if number is not None]
+        _check_numbers(known, "set of racks", len(sets) - 1)
 
 
 def _check_flow(content: object, loads: Mapping[str, Any]) -> None:

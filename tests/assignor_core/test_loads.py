@@ -261,6 +261,16 @@ def test_other_fields_of_a_flow_are_refused(old: str, new: str) -> None:
         LoadsPayload.decode(data.encode())
 
 
+@pytest.mark.parametrize(
+    "numbers", [[[0]], [{}], [1, True], [0, False], [1, 1.0], ["0"], [2], [-1], 0], ids=json.dumps
+)
+def test_what_is_no_number_of_a_set_of_racks_is_refused(numbers: object) -> None:
+    racks = {"sets": [["a"], ["b"]], "tolerance": 0, "topics": {TOPIC: numbers}}
+    content = json.loads(BYTES) | {"racks": racks}
+    with pytest.raises(HintFormatError):
+        LoadsPayload.decode(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
 def test_a_value_may_have_8_mib() -> None:
     with pytest.raises(HintFormatError, match="more than the 8388608"):
         decode_loads(make_value() + b" " * 2**23, group_id="orders")
