@@ -22,7 +22,8 @@ from evenlag.kafka.offsets import read_commits, read_ends, read_log_starts, read
 from evenlag.kafka.topic_metadata import error_name, is_not_authorized, partitions_of, read_topics
 
 _NOT_FOUND: Final = "GroupIdNotFound"
-_UNKNOWN_TOPIC: Final = 3
+# UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION: members may subscribe to names that no topic can have.
+_NO_SUCH_TOPIC: Final = (3, 17)
 # State of a group that could not be described. A coordinator that is loading, or that moves, also reports
 # ``Dead``, but with an error: only without one does the group not exist.
 UNKNOWN_STATE: Final = "Unknown"
@@ -86,7 +87,7 @@ def read_live_groups(
     unread = {
         row["name"]: error_name(row["error_code"])
         for row in described
-        if row.get("error_code") not in (0, None, _UNKNOWN_TOPIC)
+        if row.get("error_code") not in (0, None, *_NO_SUCH_TOPIC)
     }
     groups = groupby(members, key=itemgetter("group_id"))
     return {group_id: _live_group(list(rows), topics, unread) for group_id, rows in groups}
