@@ -60,7 +60,8 @@ class RecordMarks(Generic[_Record]):
     ) -> None:
         self._numbers_of, self._identity_of = numbers_of, identity_of
         self.newest: _Record | None = None
-        # A record from the future. It raises no mark until its time comes.
+        # A record from the future. It raises no mark until its time comes. One that is accepted after it
+        # replaces it: the topic keeps the last record of a key.
         self._candidate: _Record | None = None
         self._marks: tuple[int, ...] = ()
         self._is_withdrawn = False
@@ -78,11 +79,14 @@ class RecordMarks(Generic[_Record]):
         if any(number > mark for number, mark in zip(numbers, marks, strict=True)):
             self._marks = tuple(map(max, numbers, marks))
             self.newest, self._is_withdrawn = record, False
+            self._candidate = None
             return Verdict.TAKEN
         if self.newest is None or self._is_withdrawn:
             return Verdict.REPLAYED
-        is_same = self._identity_of(record) == self._identity_of(self.newest)
-        return Verdict.REPEATED if is_same else Verdict.REPLAYED
+        if self._identity_of(record) != self._identity_of(self.newest):
+            return Verdict.REPLAYED
+        self._candidate = None
+        return Verdict.REPEATED
 
     def promote(self, now_ms: int) -> _Record | None:
         """Return the candidate if its time has come, once."""

@@ -151,14 +151,32 @@ def test_a_hint_from_the_future_waits_and_raises_no_mark(cache: HintCache, clock
     cache.apply_hint(hint(1))
     cache.apply_hint(ahead)
     assert cache.counts[Reason.FUTURE] == 1
-    assert current(cache).sequence == 1
-    cache.apply_hint(hint(2, NOW_MS + 1))
-    assert current(cache).sequence == 2, "the one ahead has not raised the marks"
     cache.promote()
-    assert current(cache).sequence == 2
+    assert current(cache).sequence == 1
     clock.now_ms += 1
     cache.promote()
     assert current(cache).payload.snapshot_id == "ahead"
+
+
+@pytest.mark.parametrize("sequence", [1, 2], ids=["the current one again", "a newer one"])
+def test_what_is_accepted_later_replaces_what_waits_as_it_does_on_the_topic(
+    cache: HintCache, clock: Clock, sequence: int
+) -> None:
+    """A consumer that starts later reads the last record of each key, and follows no other hint."""
+    cache.apply_hint(hint(1))
+    cache.apply_hint(hint(2**53, NOW_MS + 2 * FIVE_MINUTES_MS, "ahead"))
+    cache.apply_loads(loads())
+    cache.apply_loads(loads(NOW_MS + 2 * FIVE_MINUTES_MS))
+    last = hint(sequence), loads(NOW_MS - 1 + sequence)
+    cache.apply_hint(last[0])
+    cache.apply_loads(last[1])
+    assert current(cache).sequence == sequence, "the one ahead has not raised the marks"
+    clock.now_ms += FIVE_MINUTES_MS
+    cache.promote()
+    later = HintCache("g", now_ms=clock)
+    later.apply_hint(last[0])
+    later.apply_loads(last[1])
+    assert (view(cache).hint, view(cache).loads) == (view(later).hint, view(later).loads)
 
 
 def test_a_withdrawal_takes_what_waits_along(cache: HintCache, clock: Clock) -> None:
