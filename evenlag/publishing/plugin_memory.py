@@ -3,12 +3,11 @@
 A test compares the two. The plug-in's limit is ``evenlag.max.bytes``, which a broker does not report.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 from assignor_core.hint import HintPayload
 from assignor_core.loads import LoadsPayload
+from assignor_core.partition_spans import PartitionSpans
 from evenlag.publishing.hint_topic import TopicState
 
 _MIB: Final = 1024 * 1024
@@ -67,7 +66,8 @@ def _hint_bytes(payload: HintPayload) -> int:
     for key, topics in payload.assignment.items():
         size += 48 + _text(key) + _SMALL + _map(len(topics))
         for topic, numbers in topics.items():
-            count = _num_runs(numbers)
+            # Not expanded: a record of a few bytes can name millions of partitions.
+            count = len(PartitionSpans.of(numbers).spans)
             runs[topic] = runs.get(topic, 0) + count
             size += _SMALL + 2 * _array(4 * count)
         if key.startswith("m:"):
@@ -88,11 +88,6 @@ def _loads_bytes(payload: LoadsPayload) -> int:
         size += 2 * _SMALL + _array(4 * len(payload.flow.speeds)) + 2 * (_map(len(payload.loads)) + of_loads)
     ids = payload.member_ids or ()
     return size + _SMALL + _array(4 * len(ids)) + sum(_text(name) + _INDEX_ENTRY for name in ids)
-
-
-def _num_runs(numbers: Sequence[int]) -> int:
-    ordered = sorted(numbers)
-    return 1 + sum(later != earlier + 1 for earlier, later in pairwise(ordered))
 
 
 def _text(text: str) -> int:
