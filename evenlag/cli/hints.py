@@ -398,6 +398,8 @@ def _withdrawal_text(done: Withdrawal) -> str:
         return "the topic had no valid hint; its records are removed"
     if done.unread is not None:
         return "whatever hint there was is withdrawn"
+    if done.unpublished:
+        return "there is no current hint"
     return "there is no current hint; the last one was already withdrawn"
 
 

@@ -89,7 +89,7 @@ def withdraw_hint(
     lake = LakeReader(loaded.policy.lake, skip_unreadable=True)
     try:
         plans, is_known = plans_to_withdraw(lake, cluster, group_id, hint)
-        if not was_present and not is_known and seen.unread is None:
+        if not (was_present or plans or is_known or seen.unread is not None):
             raise NoHintError(
                 f"the group {group_id!r} has no hint on {settings.hint_topic}, and never had one"
             )
