@@ -3,7 +3,7 @@
 The hint topic is written first, then read, and the lake comes last: an operator who stops everything must
 not wait for a lake that does not answer, and nothing on the topic can prevent it. When a call is killed in
 between, a repeat finds what it did and records it. Only the transactional publisher of the hint topic writes
-to it, so no other publishing comes in between.
+to it.
 """
 
 import json
@@ -107,6 +107,9 @@ def withdraw_hint(
             _record_withdrawal(loaded, cluster, done, plans, actor=actor, reason=reason)
     except LakeError as error:
         raise _not_recorded(f"the hint of {group_id!r} is withdrawn", error) from error
+    if done.unpublished:
+        # A run that found them approved until now has published them, or is fenced now.
+        try_again_when_fenced(lambda: write_tombstones(settings, group_id))
     return done
 
 

@@ -55,3 +55,18 @@ def test_an_approved_plan_of_a_group_without_any_hint_is_withdrawn(scene: Scene)
     assert not scene.approved
     with pytest.raises(revocation.NoHintError):
         scene.withdraw("other")
+
+
+def test_a_run_that_publishes_before_the_withdrawal_is_recorded_leaves_no_hint(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run begins right after each transaction, and publishes what it finds approved."""
+
+    def write_and_publish(settings: Any, group_id: str) -> Seen:
+        seen = scene.write_tombstones(settings, group_id)
+        scene.topic |= {"g"} if scene.approved else set()
+        return seen
+
+    monkeypatch.setattr(revocation, "write_tombstones", write_and_publish)
+    assert scene.withdraw().unpublished == ("p",)
+    assert not scene.topic
