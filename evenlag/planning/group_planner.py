@@ -184,10 +184,13 @@ def plan_group(
         target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
     gap = count_gap_of(group, settings, target)
     is_required = _is_required(group, settings, now, gap)
-    if settings.load is not Load.TIME and is_measured and not is_required and (target != now).any():
+    is_change = bool((target != now).any())
+    if settings.load is not Load.TIME and is_measured and not is_required and is_change:
         time = judge(group, expected_work(group, settings, rows.known, facts, times), target)
     before, after = measure(group, rows.held), measure(group, target)
-    too_small = None if is_required else _too_small(rows, settings, time, capacity, target)
+    too_small = None
+    if is_change and not is_required:
+        too_small = _too_small(rows, settings, time, capacity, target)
     if too_small:
         time, target, after = None, now, measure(group, now)
     across_before, across_after = _shares_across(group, load, rows.held, target)
@@ -222,7 +225,7 @@ def plan_group(
         across_before=across_before,
         across_after=across_after,
         violations=tuple(f"{violation.rule}: {violation.message}" for violation in found),
-        is_change=bool((target != now).any()),
+        is_change=is_change and too_small is None,
         time=time if is_measured and not is_required else None,
         follow_s=times.follow_s,
         too_small=too_small,

@@ -406,6 +406,10 @@ def test_a_plan_that_would_save_little_is_not_made() -> None:
     rows = lag([12, 12, 0, 20], (0.0,) * 4)
     decision, plan, _ = decide(rows, with_speeds(members(), [100.0, 100.0]), context(TIMED))
     assert (decision["decision"], plan, decision["is_breach"]) == ("NO_CHANGE", None, False)
+    # No plan was found: a reason would be about one without moves. So it is by lag, where nothing can move.
+    assert decision["reason"] is None
+    alone = decide(lag([24, 24, 0, 20], owners=["m-1"] * 4), table(MEMBERS, [member("m-1")]), context())
+    assert (alone[0]["decision"], alone[0]["reason"]) == ("NO_CHANGE", None)
     # The lag itself is even by load: lag, and a plan of it saves next to nothing.
     rows = lag([24, 24, 0, 20], (0.0,) * 4)
     decision, plan, _ = decide(rows, with_speeds(members(), [100.0, 100.0]), context(", count_slack: 2"))
