@@ -45,7 +45,8 @@ class Advice:
     reason: What binds. HOT_PARTITION: partitions that no number of members helps. PARTITIONS: their number,
         or that whole partitions do not divide more evenly.
     by_rate: Members that the work needs if it could be divided at will.
-    hot: [H] partitions whose records cost more than the fastest member can do.
+    hot: [H] partitions whose records cost more than the fastest member can do; not those of a member whose
+        speed is only known as a lower bound.
     partitions_to_add: So many more, with even traffic, give the members that the work needs a partition each.
     moves, r_score: Partitions that move when the group has this number, and their work in members.
     """
@@ -95,10 +96,11 @@ def demand(backlog: Floats, arrivals: Floats, step_s: float, target_s: float) ->
     return Demand(np.column_stack([arrivals / (step_s + target_s), drained]), rate)
 
 
-def advise(wanted: Demand, speed: Floats, owner: Int64s, typical: float) -> Advice:
+def advise(wanted: Demand, speed: Floats, is_bound: Bools, owner: Int64s, typical: float) -> Advice:
     """Return how many members hold a demand.
 
-    speed: [M] units of work per second of the members that there are. owner: [P], -1 for none.
+    speed: [M] units of work per second of the members that there are. is_bound: [M], whether it is at least
+        that: such a member may do all that it has. owner: [P], -1 for none.
     typical: Speed of a further member.
     """
     order = fastest_first(wanted.rate, speed, owner)
@@ -115,8 +117,9 @@ def advise(wanted: Demand, speed: Floats, owner: Int64s, typical: float) -> Advi
     least = max(packing.lower_bound(speeds[num_alone:]), divided - num_alone, int(not num_alone))
     found = packing.least_members(speeds[num_alone:], least, num_partitions - num_alone)
     members = max(min(num_alone + found, num_partitions), 1)
-    hot = np.flatnonzero(wanted.rate * _FILL > fastest)
-    moves, r_score = _moves(size, owner, speed, order[members:])
+    may_do_all = np.append(is_bound, False)[owner]
+    hot = np.flatnonzero((wanted.rate * _FILL > fastest) & ~may_do_all)
+    moves, r_score = _moves(size, owner, speed, may_do_all, order[members:])
     return Advice(
         members,
         _reason(members, by_rate, len(hot)),
@@ -208,7 +211,7 @@ class _Packing:
         return bool(self._rest[row] <= left.clip(min=0.0).sum())
 
 
-def _moves(size: Floats, owner: Int64s, speed: Floats, gone: Int64s) -> tuple[int, float]:
+def _moves(size: Floats, owner: Int64s, speed: Floats, may_do_all: Bools, gone: Int64s) -> tuple[int, float]:
     """Return how many partitions move, and their R-score: those of members that go, and what is too much."""
     is_gone = np.zeros(len(speed), dtype=np.bool_)
     is_gone[gone] = True
@@ -219,7 +222,8 @@ def _moves(size: Floats, owner: Int64s, speed: Floats, gone: Int64s) -> tuple[in
     sums = np.cumsum(size[rows])
     before = np.concatenate([[0.0], sums])[np.searchsorted(of, of)]
     is_first = np.searchsorted(of, of) == np.arange(len(of))
-    is_moved: Bools = is_gone[of] | ((sums - before > _FILL * speed[of] * (1 + 1e-9)) & ~is_first)
+    is_too_much = (sums - before > _FILL * speed[of] * (1 + 1e-9)) & ~is_first & ~may_do_all[rows]
+    is_moved: Bools = is_gone[of] | is_too_much
     if not is_moved.any():
         return 0, 0.0
     return int(is_moved.sum()), float(size[rows][is_moved].sum() / np.median(speed))

@@ -89,7 +89,7 @@ class GroupDemand:
             step_s,
             _NO_TARGET_S if target_wait_s is None else target_wait_s,
         )
-        return advise(wanted, self.speed, self.owner, self.typical)
+        return advise(wanted, self.speed, self.is_bound, self.owner, self.typical)
 
 
 def build_advice(

@@ -142,12 +142,13 @@ class Case:
         taken: list[int] = []
         hot = []
         owner = np.arange(num_partitions) % len(self._speed)
+        is_bound = np.zeros(len(self._speed), dtype=np.bool_)
         for now_s in range(0, self._starts[-1] + _WINDOW_S, _EVERY_S):
             forecast.observe(float(now_s), self._ends[now_s])
             rates = forecast.rates() * self._cost[:, None]
             step_s = _HORIZON_S / STEPS
             wanted = demand(backlog, rates * forecast.growth * step_s, step_s, TARGET_S)
-            advice = advise(wanted, self._speed, owner, self._typical)
+            advice = advise(wanted, self._speed, is_bound, owner, self._typical)
             held = hold(held, advice.members, float(now_s), HOLD_S / self._speed_up)
             if now_s < _BEGIN_S:
                 held = None

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from evenlag.lag.arrays import Floats
 
 FILL = 0.98
+NO_BOUND = np.zeros(2, dtype=np.bool_)
 
 
-def advice(rates: Any, speed: Any, owner: Any = None, *, typical: float | None = None) -> Advice:
-    """Return advice for constant rates [P], in units of work."""
+def advice(
+    rates: Any, speed: Any, owner: Any = None, *, typical: float | None = None, bounds: Any = ()
+) -> Advice:
+    """Return advice for constant rates [P], in units of work; the speeds of `bounds` are lower bounds."""
     rates, speed = np.asarray(rates, dtype=np.float64), np.asarray(speed, dtype=np.float64)
     owner = np.arange(len(rates)) % len(speed) if owner is None else np.asarray(owner)
     wanted = demand(np.zeros(len(rates)), np.repeat(rates[:, None] * 60.0, 6, axis=1), 60.0, 30.0)
-    return advise(wanted, speed, owner, float(np.median(speed)) if typical is None else typical)
+    is_bound = np.isin(np.arange(len(speed)), bounds)
+    return advise(wanted, speed, is_bound, owner, float(np.median(speed)) if typical is None else typical)
 
 
 def least_members(sizes: Floats, speeds: Floats) -> int:
@@ -54,10 +58,11 @@ def test_a_demand_that_changes_packs_by_each_of_its_times() -> None:
     arrivals = np.full((2, 6), 0.1 * 60)
     arrivals[0, :3] = arrivals[1, 3:] = 0.7 * 60
     wanted = demand(np.zeros(2), arrivals, 60.0, 0.0)
-    assert advise(wanted, np.ones(2), np.array([0, 1]), 1.0).members == 1
+    assert advise(wanted, np.ones(2), NO_BOUND, np.array([0, 1]), 1.0).members == 1
     together = arrivals.copy()
     together[1] = arrivals[0]
-    assert advise(demand(np.zeros(2), together, 60.0, 0.0), np.ones(2), np.array([0, 1]), 1.0).members == 2
+    wanted = demand(np.zeros(2), together, 60.0, 0.0)
+    assert advise(wanted, np.ones(2), NO_BOUND, np.array([0, 1]), 1.0).members == 2
     # A peak of one step may wait for the target, at most.
     peak = np.full((1, 6), 0.5 * 60)
     peak[0, 2] = 1.3 * 60
@@ -92,6 +97,18 @@ def test_partitions_that_no_number_of_members_helps_are_named() -> None:
     assert advice([0.1, 2.5, 0.95], np.ones(1)).hot.tolist() == [1]
     # A faster member can do it.
     assert advice([0.1, 2.5], [1.0, 3.0], typical=1.0).hot.tolist() == []
+
+
+def test_a_lower_bound_says_neither_that_a_partition_is_hot_nor_that_a_member_has_too_much() -> None:
+    # The second member keeps up with 1 in all, and did 0.92 at least.
+    speed = [0.9, 0.92]
+    for rates, owner, hot, moves in (([0.5, 1.0], [0, 1], [1], 0), ([0.5, 0.5, 0.5], [0, 1, 1], [], 1)):
+        found = advice(rates, speed, owner, bounds=[1])
+        assert (found.hot.tolist(), found.partitions_to_add, found.moves) == ([], 0, 0)
+        assert found.reason is not AdviceReason.HOT_PARTITION
+        # If 0.92 is what it can do, one of them is.
+        found = advice(rates, speed, owner)
+        assert (found.hot.tolist(), found.moves) == (hot, moves)
 
 
 def test_the_slowest_members_may_go_and_of_similar_ones_those_with_least_work() -> None:
