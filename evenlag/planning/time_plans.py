@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from assignor_core.algorithms.rack_search import racks_of
+from assignor_core.verify import largest_count_gap
 
 if TYPE_CHECKING:
     from assignor_core.group import Group
@@ -365,7 +366,7 @@ class _Search:
     def __init__(
         self, group: Group, model: WaitingModel, limits: Limits, keep: Bools, stay: Judged, bound: Bound
     ) -> None:
-        self._model, self._limits = model, limits
+        self._group, self._model, self._limits = group, model, limits
         self._may = group.subscribed[:, group.row_topic].T.copy()
         racks, owner = racks_of(group), group.live_owner
         if racks is not None:
@@ -444,11 +445,21 @@ class _Search:
             if gain[place] >= -_LEAST * found.value or len(chosen) == most:
                 break
             pair = {int(to[0, place]), int(found.target[rows[0, place]])}
-            if not pair & used and more[place] <= left:
+            is_allowed = not pair & used and more[place] <= left
+            if is_allowed and self._keeps_gap(found, rows[:, place], to[:, place]):
                 used |= pair
                 left -= int(more[place])
                 chosen.append(place)
         return np.array(chosen, dtype=np.int64)
+
+    def _keeps_gap(self, found: Judged, rows: Int64s, to: Int64s) -> bool:
+        """Return whether counts stay within the limit; where all take the same, moves are known to."""
+        group, slack = self._group, self._limits.count_slack
+        if group.has_equal_subscriptions or slack >= len(found.target):
+            return True
+        target = found.target.copy()
+        target[rows] = to
+        return largest_count_gap(group, target) <= max(largest_count_gap(group, found.target), 1 + slack)
 
     def _gains(self, rows: Int64s, to: Int64s, found: Judged) -> Floats:
         """Return what waits at both members after each change, with the change of what moves cost: [N]."""
@@ -497,6 +508,8 @@ class _Search:
         row, place = np.nonzero(is_heavy[:, None] & (target[:, None] != takers))
         back = np.flatnonzero(found.is_moved)
         row, to = np.append(row, back), np.append(takers[place], self._model.owner[back]).astype(np.int64)
+        if not self._group.has_equal_subscriptions:
+            return row[None], to[None]
         gap = max(int(counts.max() - counts.min()), 1 + self._limits.count_slack)
         most, least = (
             np.maximum(counts.max(), counts[to] + 1),

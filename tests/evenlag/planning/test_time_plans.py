@@ -112,6 +112,22 @@ def test_waiting_is_that_of_the_fluid_model() -> None:
         assert model.bound().value <= model.judge(target).value + 1e-6
 
 
+def test_counts_are_even_among_those_who_take_a_topic() -> None:
+    """Others take the topic `u`: how many partitions they have limits nothing of `t`."""
+    for counts, speed, planned in (
+        # Six a second come to who does 3, and who does 100 may have two more than the one with 4.
+        ([4, 6, 6, 16], [4.5, 100.0, 3.0, 100.0], [5, 6, 5, 16]),
+        ([6, 6, 12], [5.0, 100.0, 100.0], [5, 7, 12]),
+    ):
+        others = len(counts) - 1
+        owner = np.repeat(np.arange(len(counts)), counts)
+        topics = (("t", range(others)), ("u", (others,)))
+        group = make_group(owner, np.zeros(len(owner)), len(counts), topics)
+        rates = np.where(owner == others, 0.1, 1.0)[:, None] * np.ones(STEPS)
+        found = search(group, make_work(rates, speed), Limits(100, 1))
+        assert np.bincount(found.target).tolist() == planned
+
+
 def test_plans_are_near_the_best_of_all_assignments() -> None:
     chance, gaps = np.random.default_rng(41), []
     everywhere = [np.array(each, dtype=np.int32) for each in product(range(3), repeat=6)]
