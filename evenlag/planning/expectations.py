@@ -58,7 +58,8 @@ def _with_plan(each: Expected, time: TimePlan) -> Expected:
         stay, planned = (
             float(np.interp(each.ahead_s, ends_s, one.largest_wait_s)) for one in (time.stay, time.planned)
         )
-        scale, more = (planned / stay, 0.0) if stay > 0 else (1.0, 1000 * planned)
+        # Of hardly any waiting, a plan's stop would be many times as much.
+        scale, more = (planned / stay, 0.0) if planned < stay else (1.0, 1000 * (planned - stay))
     changed = (
         None if value is None else max(scale * value + more, 0.0)
         for value in (each.predicted, each.lower, each.upper)
