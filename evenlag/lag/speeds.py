@@ -149,7 +149,7 @@ def reported_seconds(
     is_owned = owner >= 0
     has_progress = is_owned & (processed > 0)
     since_ms = _largest(owner, now.since_ms, has_progress, num_members)
-    expected = np.where(is_owned, since_ms[owner], -1)
+    expected = np.append(since_ms, -1)[owner]
     is_own = [is_owned & (expected >= 0) & (each.since_ms == expected) for each in (before, now)]
     foreign = owner[has_progress & ~(is_own[0] & is_own[1])]
     is_known = (since_ms >= 0) & (np.bincount(foreign, minlength=num_members) == 0)

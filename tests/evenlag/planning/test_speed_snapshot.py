@@ -287,6 +287,15 @@ def test_a_group_that_was_not_read_keeps_what_is_known(lake: Recorder) -> None:
     assert speeds_of(row) == {"m-a": pytest.approx(100.0)}
 
 
+def test_a_group_whose_members_have_left_keeps_what_is_known(lake: Recorder) -> None:
+    lake.measure(NOW, busy(("m-a", 0)), static("a"))
+    lake.measure(NOW + _MINUTE, busy(("m-a", 6_000)), static("a"))
+    (row,) = lake.measure(NOW + 2 * _MINUTE, {0: (None, 6_000, 0)}, {None: {}})
+    (known,) = row["members"]
+    assert (known["member_id"], known["group_instance_id"]) == (None, "a")
+    assert known["speed_records_per_s"] == pytest.approx(100.0)
+
+
 def test_members_that_keep_up_have_the_speeds_that_they_report(lake: Recorder) -> None:
     """Without a backlog 7,200 records in 36 busy seconds; a snapshot without reports adds no speed."""
     since = NOW - timedelta(days=1)
