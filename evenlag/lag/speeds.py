@@ -225,6 +225,7 @@ def estimate(state: SpeedState) -> MeasuredSpeeds:
 class _Done:
     """What members have done in an interval: work [M] in records of cost 1, and in how many busy seconds.
 
+    scale: [M] the share of what was processed that counts as work: a seek is none.
     is_busy: [M], whether the busy seconds are known: reported, or all because of a backlog.
     commit_s: [M] how long commits may be late; reports are as late.
     """
@@ -234,6 +235,7 @@ class _Done:
     commit_s: Floats
     is_reported: Bools
     work: Floats
+    scale: Floats
     is_busy: Bools
     is_counted: Bools
     rows: Int64s
@@ -263,7 +265,10 @@ class _Done:
         is_busy = is_counted & ~missing & (had_backlog | is_reported)
         busy_s = np.where(is_reported, reported_s, duration_s)
         commit_s = np.where(is_reported, 0.0, COMMIT_INTERVAL_S)
-        return cls(duration_s, busy_s, commit_s, is_reported, work, is_busy, is_counted, rows)
+        known = _divide(state.busy_work, state.busy_s)[interval.identity] * busy_s
+        is_seek = (state.busy_s[interval.identity] >= FEWEST_BUSY_S) & (work > _MOST_BY_KNOWN * known)
+        scale = np.where(is_seek, _MOST_BY_KNOWN * _divide(known, work), 1.0)
+        return cls(duration_s, busy_s, commit_s, is_reported, scale * work, scale, is_busy, is_counted, rows)
 
 
 def _bound(state: SpeedState, interval: Interval, done: _Done) -> SpeedState:
@@ -296,14 +301,11 @@ def _add_busy(state: SpeedState, interval: Interval, done: _Done) -> SpeedState:
     identity, size = interval.identity[busy], max(len(state.cost), 1)
     added_s = _sums(identity, done.busy_s[busy], len(state.busy_s))
     kept = np.exp(-added_s / _FORGET_BUSY_S)
-    known = _divide(state.busy_work, state.busy_s)[interval.identity] * done.busy_s
-    is_seek = (state.busy_s[interval.identity] >= FEWEST_BUSY_S) & (done.work > _MOST_BY_KNOWN * known)
-    scale = np.where(is_seek, _MOST_BY_KNOWN * _divide(known, done.work), 1.0)
     rows = done.rows[done.is_busy[interval.owner[done.rows]]]
     owner = interval.owner[rows]
     before, now = state.done_identity * size + state.done_partition, interval.identity[owner] * size + rows
     unique, place = np.unique(np.concatenate([before, now]), return_inverse=True)
-    records = [state.done_records * kept[state.done_identity], scale[owner] * interval.processed[rows]]
+    records = [state.done_records * kept[state.done_identity], done.scale[owner] * interval.processed[rows]]
     identities, partitions = np.divmod(unique, size)
     return _forget_small(
         replace(

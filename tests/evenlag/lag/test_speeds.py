@@ -217,6 +217,10 @@ def test_a_seek_is_no_speed() -> None:
     after = update(state, interval([1e9], backlog=1e10))
     kept = np.exp(-60 / 86_400) * np.exp(-60 / 1_800)
     assert after.done_records == pytest.approx([6_000 * kept + 4 * 6_000], rel=1e-2)
+    # Without a backlog after it, it is a lower bound, of as much: 24,000 records in 65 seconds.
+    idle = update(state, interval([1e9], backlog=0.0))
+    assert idle.at_least == pytest.approx([24_000 / 65], rel=1e-2)
+    assert estimate(idle).speed == pytest.approx([24_000 / 65], rel=1e-2)
 
 
 def test_speeds_are_bounded_by_the_median() -> None:
