@@ -165,8 +165,8 @@ def _replace(folder: Path, write: Callable[[Path], None], *, marker: str) -> Non
     """Replace a folder that contains the marker; a reader sees either the old files or the new ones."""
     if folder.exists() and any(folder.iterdir()) and not (folder / marker).is_file():
         raise JobError(f"{folder} is not empty, and evenlag did not write it: give another folder")
-    beside = folder.with_name(f"{folder.name}.new")
-    old = folder.with_name(f"{folder.name}.old")
+    # Names that are no cluster's, and no user's: whatever has them is deleted.
+    beside, old = (folder.with_name(f".{folder.name}.evenlag-{what}") for what in ("new", "old"))
     try:
         for leftover in (beside, old):
             shutil.rmtree(leftover, ignore_errors=True)

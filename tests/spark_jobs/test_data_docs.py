@@ -321,3 +321,14 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="evenlag did not write it"):
         build_data_docs(LakeReader(str(tmp_path / "lake")), "c", tmp_path)
     assert (tmp_path / "mine").read_text(encoding="utf-8") == "dear"
+
+
+def test_folders_beside_that_have_the_names_of_other_clusters_or_copies_stay(tmp_path: Path) -> None:
+    others = [tmp_path / name / "index.html" for name in ("orders.new", "orders.old")]
+    for other in others:
+        other.parent.mkdir()
+        other.write_text("kept", encoding="utf-8")
+    for _ in range(2):
+        build_data_docs(LakeReader(str(tmp_path / "lake")), "orders", tmp_path / "orders")
+    assert [other.read_text(encoding="utf-8") for other in others] == ["kept", "kept"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["orders", "orders.new", "orders.old"]
