@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from evenlag.errors import SchemaError
@@ -196,18 +196,22 @@ def _readings(reader: LakeReader, cluster: str, schedule: str | None, now: datet
     if schedule is not None and (days or earlier.num_rows):
         first = since if earlier.num_rows else min(days)
         wanted = [first + timedelta(days=number) for number in range((today - first).days)]
-        missing = [day.isoformat() for day in wanted if day not in days]
+        missing = [day.isoformat() for day in wanted if day not in days and _is_due(schedule, day)]
         yield _make(
             SNAPSHOTS,
             "MISSING_DAYS",
             not missing,
             f"no reading on {', '.join(missing[:_LISTED]) or 'no day'}",
-            f"a reading on each of the last {_LOOK_BACK_DAYS} closed days",
+            f"a reading on each of the last {_LOOK_BACK_DAYS} closed days on which a run was due",
             "nobody watched the cluster then, and it cannot be read afterwards: why did its cycles not run?",
         )
     fresh = read_freshness(reader, cluster, schedule, now)
     limit = "by the schedule" if fresh.limit_s is None else f"{fresh.limit_s:,.0f} s"
     yield Check(SNAPSHOTS.name, FRESHNESS, fresh.is_fresh, str(fresh.snapshot_id), limit, fresh.reason)
+
+
+def _is_due(schedule: str, day: date) -> bool:
+    return last_due(schedule, datetime.combine(day, time.max, UTC), 1)[0].date() == day
 
 
 def _listed(values: Mapping[str, Any]) -> str:

@@ -10,7 +10,8 @@ import pytest
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import SNAPSHOTS
 from evenlag.lake.writer import append_once
-from evenlag.monitoring.lake_health import read_freshness
+from evenlag.monitoring.lake_health import check_lake, read_freshness
+from evenlag.policy.settings import MaintenanceSettings
 from tests.support.lakes.snapshots import HEAD, marker
 
 if TYPE_CHECKING:
@@ -47,3 +48,15 @@ def test_an_age_that_is_asked_for_overrides_the_schedule(tmp_path: Path) -> None
     reader = LakeReader(str(tmp_path))
     limits = {age: read_freshness(reader, "c", "* * * * *", NOW, max_age_s=age) for age in (119, 121)}
     assert {age: found.is_fresh for age, found in limits.items()} == {119: False, 121: True}
+
+
+def test_a_day_without_a_due_run_needs_no_snapshot(tmp_path: Path) -> None:
+    """`NOW` is a Sunday, and cycles run at midnight from Tuesday to Saturday."""
+    found = []
+    for days in ((20, 24, 25, 27, 28), (26,)):
+        slots = [datetime(2026, 2, day, tzinfo=UTC) for day in days]
+        rows = [HEAD | marker(slot=slot, finished_at=slot) | {"day": slot.date()} for slot in slots]
+        append_once(str(tmp_path), SNAPSHOTS, rows, None)
+        checks = check_lake(LakeReader(str(tmp_path)), MaintenanceSettings(), "c", "0 0 * * tue-sat", NOW)
+        found += [check.observed for check in checks if check.check_name == "MISSING_DAYS"]
+    assert found == ["no reading on 2026-02-26", "no reading on no day"]
