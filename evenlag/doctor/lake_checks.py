@@ -1,6 +1,7 @@
 """Checks of the lake: access, permissions, free space, file system and table schemas."""
 
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -118,12 +119,18 @@ def space_findings(free_bytes: int, total_bytes: int) -> list[Finding]:
 def _check_filesystem(root: Path) -> list[Finding]:
     if not _MOUNTS.exists():
         return skipped("this system does not tell its mounts")
-    return filesystem_findings(str(root), _MOUNTS.read_text(encoding="utf-8"))
+    # The lake or a folder above it may be a link.
+    return filesystem_findings(str(root.resolve()), _MOUNTS.read_text("utf-8", "surrogateescape"))
 
 
 def filesystem_findings(root: str, mounts: str) -> list[Finding]:
     """Check that a folder is not on a network file system."""
-    rows = [line.split()[1:3] for line in mounts.splitlines()]
+    # Spaces in names are octal numbers.
+    rows = [
+        [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), part) for part in line.split(" ")[1:3]]
+        for line in mounts.split("\n")
+        if line
+    ]
     around = [row for row in rows if root == row[0] or root.startswith(row[0].rstrip("/") + "/")]
     # Of several at one place, the last one covers the others.
     place, kind = max(reversed(around), key=lambda row: len(row[0]), default=("", ""))

@@ -11,6 +11,7 @@ from evenlag.doctor.lake_checks import (
     check_unfinished,
     check_writable,
     filesystem_findings,
+    lake_checks,
     space_findings,
     table_findings,
     unfinished_findings,
@@ -38,6 +39,19 @@ def test_the_innermost_mount_decides() -> None:
     assert worst(filesystem_findings("/srv/lake", mounts)) == "warning"
     assert worst(filesystem_findings("/srv/fast/lake", mounts)) == "ok"
     assert worst(filesystem_findings("/srvice", mounts)) == "ok"
+    assert worst(filesystem_findings("/a b/lake", f"{mounts}srv:/y /a\\040b nfs4 rw 0 0\n")) == "warning"
+
+
+def test_the_mount_is_of_the_folder_that_a_link_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lake").symlink_to(tmp_path / "shared" / "lake")
+    mounts = tmp_path / "mounts"
+    mounts.write_bytes(b"x / ext4 rw 0 0\ny /\xff ext4 rw 0 0\n" + f"z {tmp_path}/shared nfs4 rw".encode())
+    monkeypatch.setattr("evenlag.doctor.lake_checks._MOUNTS", mounts)
+    checks = lake_checks(LakeReader(str(tmp_path / "lake")), None, probe_writes=False)
+    (found,) = [check.look() for check in checks if check.name == "filesystem"]
+    assert worst(list(found)) == "warning"
 
 
 def test_a_table_is_held_against_its_contract() -> None:
