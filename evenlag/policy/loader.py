@@ -380,9 +380,9 @@ def _variable_part(name: str) -> str:
 
 
 def _cluster_override(content: Mapping[str, Any], variable: str, value: str) -> Override:
-    name, _, key = variable.removeprefix(CLUSTER_VARIABLE_PREFIX).partition("__")
-    cluster = _cluster_named(content, variable, name)
-    key, _, setting = key.lower().partition("__")
+    rest = variable.removeprefix(CLUSTER_VARIABLE_PREFIX)
+    cluster, name = _cluster_named(content, variable, rest)
+    key, _, setting = rest[len(name) + 2 :].lower().partition("__")
     if key not in ClusterSettings.model_fields or (key == "kafka") != bool(setting):
         near = difflib.get_close_matches(key, list(ClusterSettings.model_fields), n=1)
         raise PolicyError(
@@ -398,13 +398,16 @@ def _cluster_override(content: Mapping[str, Any], variable: str, value: str) -> 
         raise PolicyError(f"the value of the variable {variable} cannot be read: {error}") from error
 
 
-def _cluster_named(content: Mapping[str, Any], variable: str, name: str) -> str:
+def _cluster_named(content: Mapping[str, Any], variable: str, rest: str) -> tuple[str, str]:
+    """Return a cluster, and its name in a variable: the longest that fits, as it may contain ``__``."""
     clusters = content.get("clusters")
     names = clusters if isinstance(clusters, dict) else ()
     known = {cluster: _variable_part(str(cluster)) for cluster in names}
+    fitting = (known_name for known_name in known.values() if f"{rest}__".startswith(f"{known_name}__"))
+    name = max(fitting, key=len, default="")
     meant = [cluster for cluster, known_name in known.items() if known_name == name]
     if len(meant) == 1:
-        return str(meant[0])
+        return str(meant[0]), name
     if meant:
         raise PolicyError(f"the variable {variable} could mean each of these clusters: {', '.join(meant)}")
     raise PolicyError(

@@ -6,7 +6,7 @@ import pytest
 
 from evenlag.enums import Mode
 from evenlag.errors import PolicyError
-from evenlag.policy.loader import parse_policy, parse_recorded
+from evenlag.policy.loader import cluster_variable, parse_policy, parse_recorded
 from evenlag.policy.secrets import SecretRef
 from tests.evenlag.policy.test_loader import POLICY
 
@@ -78,3 +78,13 @@ def test_two_clusters_that_one_variable_could_mean_are_named() -> None:
     text = POLICY.replace("  other:", "  o.rders:\n    bootstrap_servers: x:1\n  o-rders:")
     with pytest.raises(PolicyError, match=r"could mean each of these clusters: o\.rders, o-rders"):
         parse_policy(text, environ={"EVENLAG_CLUSTER__O_RDERS__SCHEDULE": "x"})
+
+
+@pytest.mark.parametrize("name", ["o__ther", "o_", "o-.ther"])
+def test_the_name_of_a_cluster_may_have_what_ends_names_in_variables(name: str) -> None:
+    text = POLICY.replace("  other:", f"  o:\n    bootstrap_servers: x:1\n  {name}:")
+    environ = {cluster_variable(cluster, "bootstrap_servers"): f"{cluster}x:1" for cluster in ("o", name)}
+    environ[cluster_variable(name, "kafka", "retry_backoff_ms")] = "250"
+    clusters = parse_policy(text, environ=environ).policy.clusters
+    assert [clusters[cluster].bootstrap_servers for cluster in ("o", name)] == [("ox:1",), (f"{name}x:1",)]
+    assert clusters[name].kafka["retry_backoff_ms"] == 250
