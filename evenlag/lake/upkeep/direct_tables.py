@@ -7,12 +7,13 @@ the table, one is refused and made again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from typing import Any, Final
 
 import pyarrow as pa
 
-from evenlag.errors import LakeError
+from evenlag.errors import LakeConflictError, LakeError
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
 from evenlag.lake.delta_log import open_table
 from evenlag.lake.filters import Filter, date_literal, sql_literal
@@ -102,13 +103,24 @@ def write_checkpoint(paths: LakePaths, table: Table) -> None:
 
 def trim_log(paths: LakePaths, table: Table) -> None:
     """Delete what the log of a table, by whatever writer, need not keep: before a checkpoint, and old."""
-    with write_errors(paths, table), open_table(paths, table, for_write=True) as delta:
-        if delta is None:
-            return
-        delta.create_checkpoint()
-        delta.cleanup_metadata()
-        if table.writer == "spark":
-            _remove_checksums(LakeReader(paths.root).filesystem(table))
+    from deltalake.exceptions import DeltaError
+
+    def attempt() -> None:
+        with write_errors(paths, table), open_table(paths, table, for_write=True) as delta:
+            if delta is None:
+                return
+            try:
+                delta.create_checkpoint()
+                delta.cleanup_metadata()
+            except (DeltaError, FileNotFoundError) as error:
+                if "not found" not in str(error):
+                    raise
+                # Somebody else, who trims the log too, has deleted a file of it meanwhile.
+                raise LakeConflictError(f"the log of {table.name} is trimmed by others") from error
+            if table.writer == "spark":
+                _remove_checksums(LakeReader(paths.root).filesystem(table))
+
+    retry_on_conflict(attempt)
 
 
 def _remove_checksums(filesystem: Any) -> None:
@@ -119,7 +131,8 @@ def _remove_checksums(filesystem: Any) -> None:
     first = min((name for name in names if name[:1].isdecimal() and name.endswith(".json")), default="")
     for name in names:
         if name.endswith(".crc") and name.lstrip(".")[:_VERSION_LENGTH] < first[:_VERSION_LENGTH]:
-            filesystem.delete_file(f"{LOG_FOLDER}/{name}")
+            with suppress(FileNotFoundError):
+                filesystem.delete_file(f"{LOG_FOLDER}/{name}")
 
 
 def replace_rows(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -191,6 +193,22 @@ def test_the_log_is_trimmed_of_what_is_older_than_hours_and_before_a_checkpoint(
     append(tmp_path, 5)
     assert len(list(log.glob("*.json"))) <= 2
     assert run_ids(tmp_path) == [f"{minute:05d}" for minute in range(6)]
+
+
+def test_several_trim_a_log_at_the_same_time(tmp_path: Path) -> None:
+    """As cycles of several clusters and maintenance do; deltalake stops at a file that is gone."""
+    table, log = replace(RUNS, writer="spark"), tmp_path / RUNS.name / "_delta_log"
+    for minute in range(30):
+        append(tmp_path, minute)
+        (log / f"{minute:020d}.crc").write_text("{}", encoding="utf-8")
+    # Whoever opens the table reads this checkpoint, which stays.
+    trim_log(LakePaths(str(tmp_path)), table)
+    age(tmp_path, (LOG_HOURS + 1) / 24)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(trim_log, [LakePaths(str(tmp_path))] * 4, [table] * 4))
+    assert [path.name for path in log.glob("*.json")] == [f"{30:020d}.json"]
+    assert not list(log.glob("*.crc"))
+    assert len(run_ids(tmp_path)) == 30
 
 
 def test_one_look_sees_own_writes_and_what_a_conflict_shows(tmp_path: Path) -> None:
