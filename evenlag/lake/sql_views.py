@@ -50,7 +50,9 @@ def view_statements(reader: LakeReader, engine: SqlEngine) -> Iterator[str]:
         rows = f"SELECT * FROM {sources[table]}"  # noqa: S608 - the names are ours
         if table in _WRITTEN_LAST:
             last, key = _WRITTEN_LAST[table]
-            rows += f" WHERE {key} IN (SELECT {key} FROM {sources[last]})"  # noqa: S608 - the names are ours
+            # Without the table that is written last, no row counts yet.
+            finished = f"{key} IN (SELECT {key} FROM {sources[last]})" if last in sources else "false"  # noqa: S608 - the names are ours
+            rows += f" WHERE {finished}"
         yield f"CREATE OR REPLACE VIEW {catalog}{SCHEMA}.{table.name} AS {rows}"
 
 

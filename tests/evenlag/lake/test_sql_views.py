@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -93,6 +94,17 @@ def _sorted(rows: list[dict[str, Any]]) -> list[str]:
         for row in rows
     ]
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in plain)
+
+
+def test_before_anything_is_finished_no_row_counts(root: Path, database: duckdb.DuckDBPyConnection) -> None:
+    for table in (SNAPSHOTS, PLANS):
+        shutil.rmtree(root / table.name)
+    for statement in view_statements(LakeReader(str(root)), SqlEngine.DUCKDB):
+        database.execute(statement)
+    for table in (*SNAPSHOT_TABLES, PLAN_ASSIGNMENTS):
+        assert LakeReader(str(root)).read(table).num_rows
+        count = f"SELECT count(*) FROM evenlag.{table.name}"  # noqa: S608 - the names are ours
+        assert database.execute(count).fetchall() == [(0,)]
 
 
 @pytest.mark.parametrize("engine", SqlEngine)
