@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from importlib import import_module
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from airflow.sdk import Asset, AssetAlias, TriggerRule, get_current_context, task
@@ -40,6 +41,8 @@ METRIC_PREFIX: Final = "evenlag"
 PUBLISH_TIMEOUT: Final = timedelta(minutes=3)
 # A cycle opens at most so many requests for approval.
 MAX_NEW_APPROVALS: Final = 100
+# Airflow fails a task that returns more for mapped tasks than `max_map_length`, by default 1,024.
+MAX_MAPPED: Final = 1_000
 _LOG = named_logger(__name__)
 _Result = TypeVar("_Result")
 
@@ -130,7 +133,9 @@ def find_waiting(config: str, clusters: Sequence[str]) -> list[dict[str, Any]]:
     An error of a cluster is raised only if no other cluster has a plan that waits.
     """
     waiting, failed = _for_each(clusters, lambda cluster: _find_waiting(config, cluster))
-    found = [plan for plans in waiting.values() for plan in plans]
+    # Each cluster's first plan, then each one's second: none is left out because another one has many.
+    in_turn = (plan for plans in zip_longest(*waiting.values()) for plan in plans if plan is not None)
+    found = list(islice(in_turn, MAX_MAPPED))
     if failed and not found:
         raise failed[0]
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.airflow.approval import PlanApprovalOperator
-from evenlag.airflow.tasks import approval_run_id
+from evenlag.airflow.tasks import approval_run_id, find_waiting
 from evenlag.policy.group_settings import GroupSettings
 from tests.support.each import for_each
 
@@ -52,6 +52,21 @@ def test_it_runs_only_when_it_is_triggered_with_a_plan(dag: DAG) -> None:
     assert set(dag.allowed_run_types or ()) == {"operator_triggered", "manual"}
     with pytest.raises(ValueError, match="No value passed"):
         dag.params.validate()
+
+
+def test_each_of_many_clusters_is_asked_about_within_what_airflow_maps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Airflow's `max_map_length` is 1,024: it fails a task that returns more."""
+    monkeypatch.setattr(
+        "evenlag.airflow.tasks._find_waiting",
+        lambda _, cluster: [{"trigger_run_id": f"{cluster}-{number}"} for number in range(int(cluster))],
+    )
+    for num_clusters, num_asked in ((30, 465), (100, 1_000)):
+        clusters = [str(number) for number in range(1, num_clusters + 1)]
+        asked = {each["trigger_run_id"] for each in find_waiting.function("policy", clusters)}
+        assert len(asked) == num_asked
+        assert asked >= {f"{cluster}-0" for cluster in clusters}
 
 
 def test_the_cycle_asks_where_a_rule_lets_a_person_approve_and_waits_for_nobody(dag_bag: DagBag) -> None:
