@@ -290,7 +290,9 @@ def test_a_group_that_was_not_read_keeps_what_is_known(lake: Recorder) -> None:
 def test_a_group_whose_members_have_left_keeps_what_is_known(lake: Recorder) -> None:
     lake.measure(NOW, busy(("m-a", 0)), static("a"))
     lake.measure(NOW + _MINUTE, busy(("m-a", 6_000)), static("a"))
-    (row,) = lake.measure(NOW + 2 * _MINUTE, {0: (None, 6_000, 0)}, {None: {}})
+    # One row of a group, which names no member.
+    nobody: Any = {None: {}}
+    (row,) = lake.measure(NOW + 2 * _MINUTE, {0: (None, 6_000, 0)}, nobody)
     (known,) = row["members"]
     assert (known["member_id"], known["group_instance_id"]) == (None, "a")
     assert known["speed_records_per_s"] == pytest.approx(100.0)

@@ -27,6 +27,7 @@ from evenlag.lake.tables import (
     SNAPSHOTS,
     Table,
 )
+from evenlag.lake.upkeep.direct_tables import write_checkpoint
 from evenlag.lake.upkeep.erasure import ERASED, Erasure
 from spark_jobs.erase import erase
 from spark_jobs.maintain import maintain_lake
@@ -258,6 +259,7 @@ def test_a_table_of_spark_loses_the_ids_of_earlier_versions_with_its_next_checkp
     old = aged(lake, tmp_path / "old", 5)
     for number in range(3, 10):
         append(old, number)
+    write_checkpoint(old.paths, LAG)
     log = old.paths.local_root / LAG.name / "_delta_log"
     pointer = json.loads((log / "_last_checkpoint").read_text(encoding="utf-8"))
     assert pointer["version"] == 10
