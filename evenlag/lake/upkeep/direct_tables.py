@@ -105,22 +105,19 @@ def trim_log(paths: LakePaths, table: Table) -> None:
     """Delete what the log of a table, by whatever writer, need not keep: before a checkpoint, and old."""
     from deltalake.exceptions import DeltaError
 
-    def attempt() -> None:
-        with write_errors(paths, table), open_table(paths, table, for_write=True) as delta:
-            if delta is None:
-                return
-            try:
-                delta.create_checkpoint()
-                delta.cleanup_metadata()
-            except (DeltaError, FileNotFoundError) as error:
-                if "not found" not in str(error):
-                    raise
-                # Somebody else, who trims the log too, has deleted a file of it meanwhile.
-                raise LakeConflictError(f"the log of {table.name} is trimmed by others") from error
-            if table.writer == "spark":
-                _remove_checksums(LakeReader(paths.root).filesystem(table))
+    def trim(delta: Any) -> None:
+        try:
+            delta.create_checkpoint()
+            delta.cleanup_metadata()
+        except (DeltaError, FileNotFoundError) as error:
+            if "not found" not in str(error):
+                raise
+            # Somebody else, who trims the log too, has deleted a file of it meanwhile.
+            raise LakeConflictError(f"the log of {table.name} is trimmed by others") from error
+        if table.writer == "spark":
+            _remove_checksums(LakeReader(paths.root).filesystem(table))
 
-    retry_on_conflict(attempt)
+    change_table(paths, table, trim)
 
 
 def _remove_checksums(filesystem: Any) -> None:
