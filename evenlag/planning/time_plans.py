@@ -441,25 +441,29 @@ class _Search:
         most = _GIVERS if self._limits.count_slack >= len(found.target) else 1
         chosen: list[int] = []
         used: set[int] = set()
+        gap = self._largest_gap(found)
         for place in np.argsort(gain, kind="stable").tolist():
             if gain[place] >= -_LEAST * found.value or len(chosen) == most:
                 break
             pair = {int(to[0, place]), int(found.target[rows[0, place]])}
             is_allowed = not pair & used and more[place] <= left
-            if is_allowed and self._keeps_gap(found, rows[:, place], to[:, place]):
+            if is_allowed and (gap is None or self._gap_after(found, rows[:, place], to[:, place]) <= gap):
                 used |= pair
                 left -= int(more[place])
                 chosen.append(place)
         return np.array(chosen, dtype=np.int64)
 
-    def _keeps_gap(self, found: Judged, rows: Int64s, to: Int64s) -> bool:
-        """Return whether counts stay within the limit; where all take the same, moves are known to."""
-        group, slack = self._group, self._limits.count_slack
-        if group.has_equal_subscriptions or slack >= len(found.target):
-            return True
+    def _largest_gap(self, found: Judged) -> int | None:
+        """Return how far counts may be apart; None where all take the same: moves are known to keep it."""
+        slack = self._limits.count_slack
+        if self._group.has_equal_subscriptions or slack >= len(found.target):
+            return None
+        return max(largest_count_gap(self._group, found.target), 1 + slack)
+
+    def _gap_after(self, found: Judged, rows: Int64s, to: Int64s) -> int:
         target = found.target.copy()
         target[rows] = to
-        return largest_count_gap(group, target) <= max(largest_count_gap(group, found.target), 1 + slack)
+        return largest_count_gap(self._group, target)
 
     def _gains(self, rows: Int64s, to: Int64s, found: Judged) -> Floats:
         """Return what waits at both members after each change, with the change of what moves cost: [N]."""
