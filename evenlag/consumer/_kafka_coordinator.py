@@ -480,7 +480,8 @@ class Membership:
     def _note_processing(self) -> None:
         """Note the longest time between two polls, which counts half after ten seconds."""
         passed_s = time.monotonic() - self._last_poll_s
-        self._processing_s = max(passed_s, self._processing_s * 0.5 ** (passed_s / _HALF_LIFE_S))
+        # Not 0.5 to the power: Python raises OverflowError for a result too small to have all its digits.
+        self._processing_s = max(passed_s, self._processing_s * math.exp2(-passed_s / _HALF_LIFE_S))
 
     def _patience_s(self) -> float:
         """Return how long this member's polls wait for a join: as long as it processed before.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -291,6 +292,15 @@ def test_a_broker_that_refuses_connections_does_not_end_a_poll(make_member: Call
         raise KafkaConnectionError(str(timeout_ms))
 
     assert not member.membership._poll(poll, 10)
+
+
+@pytest.mark.parametrize("pause_s", [10_250.0, 10_700.0, 30 * 86_400.0])
+def test_a_pause_between_two_polls_may_last_hours(make_member: Callable[..., Member], pause_s: float) -> None:
+    membership = make_member().membership
+    membership._processing_s = 1.0
+    membership._last_poll_s = time.monotonic() - pause_s
+    assert membership._poll(lambda **_: True, 10)
+    assert membership._processing_s == pytest.approx(pause_s, abs=60)
 
 
 def test_a_round_that_is_asked_for_waits_until_others_had_time_to_sync(

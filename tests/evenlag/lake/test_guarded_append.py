@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -129,7 +130,7 @@ def test_a_commit_whose_answer_is_lost_is_found_and_not_repeated(
 
 
 def test_a_writer_that_always_comes_second_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr("evenlag.lake.conflicts.time", SimpleNamespace(sleep=lambda _: None))
     numbers = iter(range(100))
 
     def choose() -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -173,7 +174,7 @@ def test_a_commit_that_took_hours_is_not_trusted(tmp_path: Path, monkeypatch: py
             newest = max((tmp_path / RUNS.name / "_delta_log").glob("*.json"))
             newest.unlink()
             awake = time.time() + LOG_HOURS * 3_600
-            monkeypatch.setattr(time, "time", lambda: awake)
+            monkeypatch.setattr("evenlag.lake.writer.time", SimpleNamespace(time=lambda: awake))
             sleeps.append(False)
 
     monkeypatch.setattr("deltalake.write_deltalake", write_below_the_checkpoint)

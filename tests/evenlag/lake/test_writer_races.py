@@ -5,9 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 from importlib import import_module
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -210,7 +210,7 @@ def test_a_writer_that_always_conflicts_gives_up(tmp_path: Path, monkeypatch: py
         raise CommitFailedError("another writer\nwas faster")
 
     monkeypatch.setattr("deltalake.write_deltalake", conflict)
-    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr("evenlag.lake.conflicts.time", SimpleNamespace(sleep=pauses.append))
     with pytest.raises(
         LakeConflictError, match=r"table runs of .* cannot be written: another writer: was fas"
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,8 +36,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr("evenlag.publishing.writing.topic_settings.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("evenlag.publishing.writing.topic_settings.time.sleep", sleep)
+    module = "evenlag.publishing.writing.topic_settings"
+    monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     return now
 
 
