@@ -58,6 +58,11 @@ public final class JavaMember {
             tell("revoked", numbers(taken));
         }
 
+        @Override
+        public void onPartitionsLost(Collection<TopicPartition> taken) {
+            tell("lost", numbers(taken));
+        }
+
         private static String numbers(Collection<TopicPartition> partitions) {
             return partitions.stream()
                     .map(partition -> Integer.toString(partition.partition()))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from sandbox.processes import kill_process, start_process, stop_process
+from tests.support.double_owners import OWNERSHIP_EVENTS, find_double_owners
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Fleet:
         held: dict[str, list[int]] = {}
         for instance in self.instances:
             mine: set[int] = set()
-            for kind, content, _ in self._lines(instance, "assigned", "revoked"):
+            for kind, content, _ in self._lines(instance, *OWNERSHIP_EVENTS):
                 mine = mine | set(content) if kind == "assigned" else mine - set(content)
             held[instance] = sorted(mine)
         return held
@@ -119,7 +120,7 @@ class Fleet:
 
     def num_callbacks(self) -> int:
         """Return how often something was given to a process or taken from it."""
-        calls = [self._lines(instance, "assigned", "revoked") for instance in self.instances]
+        calls = [self._lines(instance, *OWNERSHIP_EVENTS) for instance in self.instances]
         return sum(bool(content) for of_one in calls for _, content, _ in of_one)
 
     def records(self) -> dict[int, set[int]]:
@@ -132,20 +133,9 @@ class Fleet:
 
     def double_owners(self) -> list[str]:
         """Return where a partition was with two processes at once, by their own accounts."""
-        spans: dict[int, list[tuple[int, int, str]]] = {}
-        for instance in self.instances:
-            since: dict[int, int] = {}
-            for kind, content, at in self._lines(instance, "assigned", "revoked"):
-                if kind == "assigned":
-                    since.update(dict.fromkeys(content, at))
-                else:
-                    for number in content:
-                        spans.setdefault(number, []).append((since.pop(number), at, instance))
-            for number, at in since.items():
-                spans.setdefault(number, []).append((at, sys.maxsize, instance))
-        return [
-            f"partition {number}: {a} and {b}"
-            for number, all_of_it in spans.items()
-            for a, b in zip(sorted(all_of_it), sorted(all_of_it)[1:], strict=False)
-            if b[0] < a[1]
-        ]
+        return find_double_owners(
+            (instance, kind, number, at)
+            for instance in self.instances
+            for kind, content, at in self._lines(instance, *OWNERSHIP_EVENTS)
+            for number in content
+        )

@@ -2,8 +2,8 @@
 
 ``member.py PROTOCOL SERVERS GROUP TOPIC INSTANCE``, with one of `PROTOCOLS`.
 
-A line on standard output is ``assigned|revoked|record`` and JSON: partitions or (partition, offset), and the
-time on the machine's monotonic clock. ``-`` as the instance makes it a dynamic member.
+A line on standard output is ``assigned|revoked|lost|record`` and JSON: partitions or (partition, offset), and
+the time on the machine's monotonic clock. ``-`` as the instance makes it a dynamic member.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(protocol: str, servers: str, group_id: str, topic: str, instance: str) 
         on_assign=lambda _, given: tell("assigned", [tp.partition for tp in given]),
         # Told before it returns: from then on another may have them.
         on_revoke=lambda _, taken: tell("revoked", [tp.partition for tp in taken]),
-        on_lost=lambda _, taken: tell("revoked", [tp.partition for tp in taken]),
+        on_lost=lambda _, taken: tell("lost", [tp.partition for tp in taken]),
     )
     while not ended:
         message = consumer.poll(0.2)

@@ -77,7 +77,7 @@ def start_node(
     kafka: str | None = None,
     num_brokers: int = 1,
     is_first: bool = False,
-    heartbeat_ms: int = 1500,
+    heartbeat_ms: int = 3000,
 ) -> Node:
     """Start one, of another version of Kafka if asked for, or a cluster; it is the caller's to stop.
 

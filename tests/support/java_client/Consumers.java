@@ -161,5 +161,11 @@ final class Consumers {
             }
             taken.forEach(each -> write(name, "revoked", each.topic(), each.partition(), -1));
         }
+
+        @Override
+        public void onPartitionsLost(Collection<TopicPartition> taken) {
+            taken.forEach(processed::remove);
+            taken.forEach(each -> write(name, "lost", each.topic(), each.partition(), -1));
+        }
     }
 }

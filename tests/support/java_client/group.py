@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
 
 from assignor_core.hint import member_key
 from sandbox.kafka.jvm_jars import CLIENT_ASSIGNOR_CLASS
+from tests.support.double_owners import find_double_owners
 from tests.support.hints import Cluster, Listener, Runner, is_settled
 from tests.support.waiting import wait_until
 
@@ -37,7 +37,7 @@ class _TimedListener(Listener):
 
     def on_partitions_lost(self, lost: Any) -> None:
         super().on_partitions_lost(lost)
-        self._note("revoked", lost)
+        self._note("lost", lost)
 
     def _note(self, kind: str, partitions: Any) -> None:
         at = time.monotonic_ns()
@@ -211,18 +211,4 @@ class JavaGroup:
 
     def double_owners(self) -> list[str]:
         """Return where a partition was with two consumers at once, in any language, by their own accounts."""
-        spans: dict[int, list[tuple[int, int, str]]] = {}
-        since: dict[tuple[str, int], int] = {}
-        for name, kind, _, number, _, at in self.journal():
-            if kind == "assigned":
-                since[name, number] = at
-            elif kind == "revoked":
-                spans.setdefault(number, []).append((since.pop((name, number)), at, name))
-        for (name, number), at in since.items():
-            spans.setdefault(number, []).append((at, sys.maxsize, name))
-        return [
-            f"partition {number}: {a} and {b}"
-            for number, all_of_it in spans.items()
-            for a, b in zip(sorted(all_of_it), sorted(all_of_it)[1:], strict=False)
-            if b[0] < a[1]
-        ]
+        return find_double_owners((name, kind, number, at) for name, kind, _, number, _, at in self.journal())
