@@ -5,7 +5,7 @@ import re
 from typing import Any, Final
 
 from evenlag.errors import UsageError
-from evenlag.safe_text import printable
+from evenlag.safe_text import label_text, printable
 
 METRIC: Final = "evenlag_group_members_needed"
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -37,7 +37,7 @@ def manifest_text(
 
 def _keda(name: str, cluster: str, group: str, prometheus: str, most: int) -> dict[str, Any]:
     # A JSON string is a string of PromQL, but for escapes of surrogates; the reason is a label, too.
-    cluster, group = (json.dumps(each, ensure_ascii=False) for each in (cluster, printable(group)))
+    cluster, group = (json.dumps(each, ensure_ascii=False) for each in (cluster, label_text(group)))
     labels = f"cluster={cluster},group={group}"
     trigger = {
         "type": "prometheus",

@@ -20,7 +20,7 @@ from evenlag.lake.tables import LAG, OUTCOMES, PLAN_EVENTS, PLANS
 from evenlag.overview.model import ClusterState, GroupRow, Overview
 from evenlag.publishing.approvals import open_requests
 from evenlag.queries.lag import SUM_COLUMNS, sum_lag
-from evenlag.safe_text import printable
+from evenlag.safe_text import label_text
 
 MAX_GROUPS: Final = 1_000
 """Groups of a cluster that have metrics of their own: those with the largest lag."""
@@ -295,13 +295,13 @@ class _Collector:
         yield from _families(_CLUSTER_METRICS, ("cluster",), clusters, lambda row: [row.state.name])
         yield from _count_families(self._counts)
         yield from _families(
-            _GROUP_METRICS, ("cluster", "group"), groups, lambda row: [row.cluster, printable(row.group_id)]
+            _GROUP_METRICS, ("cluster", "group"), groups, lambda row: [row.cluster, label_text(row.group_id)]
         )
         yield from _families(
             _NEEDED,
             ("cluster", "group", "reason"),
             [row for row in groups if row.advice is not None],
-            lambda row: [row.cluster, printable(row.group_id), str(_advice(row, "reason"))],
+            lambda row: [row.cluster, label_text(row.group_id), str(_advice(row, "reason"))],
         )
 
 

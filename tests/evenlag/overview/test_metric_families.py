@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from evenlag.cli.manifests import manifest_text
 from evenlag.lake.reader import LakeReader
 from evenlag.overview.metrics import ClusterCounts, PlanRows, read_plan_rows, render_metrics
 from evenlag.overview.model import Overview
@@ -174,6 +176,20 @@ def test_a_name_cannot_add_a_line() -> None:
     shown = parse(render_metrics(overview_of(hostile), {'or"ders\n': ClusterCounts()}).decode())
     assert len(shown["group_lag_records"]) == 1
     assert list(shown["group_lag_records"].values()) == [1]
+
+
+def test_no_two_names_have_the_same_series() -> None:
+    (row, *_) = groups_of_each_kind()
+    names = ("a\n", "a\\n", "a\\\n", "a\\\\n", "a\\\\\n")
+    groups = [type(row)("orders", name, lag_records=number) for number, name in enumerate(names)]
+    shown = parse(render_metrics(overview_of(*groups), {}).decode())
+    assert sorted(shown["group_lag_records"].values()) == list(range(len(names)))
+    assert shown["group_lag_records"]["orders", "a\\n"] == 0
+    queries = [manifest_text("keda", "orders", name, None, "http://p", 3) for name in names]
+    for number, query in enumerate(queries):
+        (trigger,) = yaml.safe_load(query)["spec"]["triggers"]
+        _, _, group = trigger["metadata"]["query"].removesuffix("})").partition("group=")
+        assert shown["group_lag_records"]["orders", json.loads(group)] == number
 
 
 def test_the_server_has_them_and_says_when_the_policy_is_broken(site: Site) -> None:
