@@ -129,9 +129,7 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
             A rebalance listener. A `ProcessedOffsets` is attached to this consumer.
         """
         if pattern is not None:
-            compiled = re.compile(pattern)
-            without = rf"(?!{re.escape(self.hint_topic)}\Z)(?:{_strip_flags(compiled.pattern)})"
-            pattern = re.compile(without, compiled.flags)
+            pattern = _pattern_without(self.hint_topic, re.compile(pattern))
         if isinstance(listener, ProcessedOffsets):
             listener.attach(self)
         super().subscribe(topics=topics, pattern=pattern, listener=listener)
@@ -194,9 +192,13 @@ class HintedConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships
 hinted_consumer = HintedConsumer
 
 
-def _strip_flags(pattern: str) -> str:
-    """Remove flags at the start of a pattern: the compiled flags have them, and elsewhere they fail."""
-    return re.sub(r"^\(\?[aiLmsux]+\)", "", pattern)
+def _pattern_without(topic: str, pattern: re.Pattern[str]) -> re.Pattern[str]:
+    """Return a pattern that matches what another one does, but not a topic."""
+    # Flags may stand at the start only, in verbose patterns after spaces and comments; `flags` has them.
+    ignored, end = (r"\s|#.*|", "\n") if pattern.flags & re.VERBOSE else ("", "")
+    text = re.sub(rf"^(?:{ignored}\(\?[aiLmsux]+\))+", "", pattern.pattern)
+    # The new line ends a comment at the end.
+    return re.compile(rf"(?!{re.escape(topic)}\Z)(?:{text}{end})", pattern.flags)
 
 
 def _register_metrics(consumer: Any, cache: HintCache, watcher: HintWatcher, clock: BusyClock) -> None:
