@@ -109,7 +109,7 @@ class ClusterSettings(SettingsModel):
     )
     hint_topic_partitions: int = setting(12, "its partitions, if evenlag creates it", ge=1, le=10_000)
     hint_topic_replication_factor: int = setting(
-        -1, "its replication, if evenlag creates it; -1: the broker's default", ge=-1
+        -1, "replication, if evenlag creates it; -1: broker's default", ge=-1, le=32_767
     )
     hint_signing_key: SecretRef | None = setting(
         None, "master key that signs hints; null: they are not signed"

@@ -30,6 +30,11 @@ def test_a_policy_that_is_valid_is_so_by_the_schema() -> None:
         ("mode: approve", "gates: {cooldown_s: -1}", "$.groups[0].gates.cooldown_s"),
         ("mode: approve", "capacities: [{match: a, capacity: 0}]", "$.groups[0].capacities"),
         ("bootstrap_servers: [c1:9092]", "brokers: c1", "$.clusters.other"),
+        (
+            "bootstrap_servers: [c1:9092]",
+            "hint_topic_replication_factor: 32768",
+            "$.clusters.other.hint_topic_replication_factor",
+        ),
     ],
 )
 def test_a_mistake_is_one_by_the_schema_too(right: str, wrong: str, where: str) -> None:

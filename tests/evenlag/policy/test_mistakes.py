@@ -51,6 +51,10 @@ def problems(text: str, **environ: str) -> list[str]:
             ),
         ),
         (
+            HEAD + "    hint_topic_replication_factor: 100000\n",
+            "line 5: clusters.c.hint_topic_replication_factor: Input should be less than or equal to 32767",
+        ),
+        (
             HEAD + "    hint_signing_key: {flie: a}\n",
             "line 5: clusters.c.hint_signing_key: has no key 'flie'; did you mean 'file'?",
         ),
