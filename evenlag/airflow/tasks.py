@@ -132,13 +132,10 @@ def find_waiting(config: str, clusters: Sequence[str]) -> list[dict[str, Any]]:
 
     An error of a cluster is raised only if no other cluster has a plan that waits.
     """
-    waiting, failed = _for_each(clusters, lambda cluster: _find_waiting(config, cluster))
+    waiting = _for_each(clusters, lambda cluster: _find_waiting(config, cluster))
     # Each cluster's first plan, then each one's second: none is left out because another one has many.
     in_turn = (plan for plans in zip_longest(*waiting.values()) for plan in plans if plan is not None)
-    found = list(islice(in_turn, MAX_MAPPED))
-    if failed and not found:
-        raise failed[0]
-    return found
+    return list(islice(in_turn, MAX_MAPPED))
 
 
 def _find_waiting(config: str, cluster: str) -> list[dict[str, Any]]:
@@ -185,16 +182,11 @@ def report_all(config: str, clusters: Sequence[str], dag_prefix: str) -> dict[st
             update_assets(context, config, cluster, dag_prefix, Product)
         return figures
 
-    found, failed = _for_each(clusters, report_one)
-    if failed and not found:
-        raise failed[0]
-    return found
+    return _for_each(clusters, report_one)
 
 
-def _for_each(
-    clusters: Sequence[str], work: Callable[[str], _Result]
-) -> tuple[dict[str, _Result], list[Exception]]:
-    """Do the work for clusters, and return the results and the errors, which are logged."""
+def _for_each(clusters: Sequence[str], work: Callable[[str], _Result]) -> dict[str, _Result]:
+    """Return the results of the work for clusters; errors are logged, the first raised if all is empty."""
     found: dict[str, _Result] = {}
     failed: list[Exception] = []
     for cluster in clusters:
@@ -203,7 +195,9 @@ def _for_each(
         except Exception as error:  # noqa: BLE001  # the other clusters go on
             _LOG.exception("the task failed for the cluster %s", cluster)
             failed.append(error)
-    return found, failed
+    if failed and not any(found.values()):
+        raise failed[0]
+    return found
 
 
 def _report(config: str, cluster: str, dag_prefix: str) -> dict[str, int]:

@@ -70,7 +70,6 @@ class Advice:
             members=members,
             reason=_reason(members, by_rate, 0),
             by_rate=by_rate,
-            hot=self.hot[:0],
             partitions_to_add=0,
         )
 
@@ -117,7 +116,8 @@ def advise(wanted: Demand, speed: Floats, is_bound: Bools, owner: Int64s, typica
     least = max(packing.lower_bound(speeds[num_alone:]), divided - num_alone, int(not num_alone))
     found = packing.least_members(speeds[num_alone:], least, num_partitions - num_alone)
     members = max(min(num_alone + found, num_partitions), 1)
-    may_do_all = np.append(is_bound, False)[owner]
+    # What nobody owns, one of them may do if all are known as lower bounds only.
+    may_do_all = np.append(is_bound, is_bound.all())[owner]
     hot = np.flatnonzero((wanted.rate * _FILL > fastest) & ~may_do_all)
     moves, r_score = _moves(size, owner, speed, may_do_all, order[members:])
     return Advice(

@@ -69,6 +69,19 @@ def test_each_of_many_clusters_is_asked_about_within_what_airflow_maps(
         assert asked >= {f"{cluster}-0" for cluster in clusters}
 
 
+def test_an_error_is_raised_unless_a_plan_of_another_cluster_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(_config: str, cluster: str) -> list[dict[str, str]]:
+        if cluster == "gone":
+            raise RuntimeError("no such cluster")
+        return [{"trigger_run_id": "a"}] if cluster == "south" else []
+
+    monkeypatch.setattr("evenlag.airflow.tasks._find_waiting", find)
+    assert find_waiting.function("policy", ["gone", "south", "quiet"]) == [{"trigger_run_id": "a"}]
+    assert find_waiting.function("policy", ["quiet"]) == []
+    with pytest.raises(RuntimeError, match="no such cluster"):
+        find_waiting.function("policy", ["gone", "quiet"])
+
+
 def test_the_cycle_asks_where_a_rule_lets_a_person_approve_and_waits_for_nobody(dag_bag: DagBag) -> None:
     asking = dag_bag.dags["lag_rebalance__orders"]
     ask: Any = asking.get_task("ask")

@@ -111,6 +111,11 @@ def test_a_lower_bound_says_neither_that_a_partition_is_hot_nor_that_a_member_ha
         assert (found.hot.tolist(), found.moves) == (hot, moves)
 
 
+def test_a_partition_without_an_owner_is_not_hot_if_all_speeds_are_lower_bounds() -> None:
+    for bounds, hot in (([0, 1], []), ([1], [0])):
+        assert advice([2.5, 0.1], np.ones(2), [-1, 0], bounds=bounds).hot.tolist() == hot
+
+
 def test_the_slowest_members_may_go_and_of_similar_ones_those_with_least_work() -> None:
     rates, speed, owner = np.array([0.1, 0.3, 0.2, 0.0]), np.array([1.0, 1.05, 0.98]), np.array([0, 1, 2, 0])
     found = advice(rates, speed, owner)
