@@ -183,13 +183,13 @@ def plan_group(
         capacity = capacities_of(settings, group.instance_ids, rows.known.speed, rows.known.is_bound)
         target = assign_rows(group, settings, load=load, capacity=capacity, keep=keep)
     gap = count_gap_of(group, settings, target)
-    is_required = _is_required(group, settings, now, gap)
+    required = is_required(group, settings, gap)
     is_change = bool((target != now).any())
-    if settings.load is not Load.TIME and is_measured and not is_required and is_change:
+    if settings.load is not Load.TIME and is_measured and not required and is_change:
         time = judge(group, expected_work(group, settings, rows.known, facts, times), target)
     before, after = measure(group, rows.held), measure(group, target)
     too_small = None
-    if is_change and not is_required:
+    if is_change and not required:
         too_small = _too_small(rows, settings, time, capacity, target)
     if too_small:
         time, target, after = None, now, measure(group, now)
@@ -226,14 +226,18 @@ def plan_group(
         across_after=across_after,
         violations=tuple(f"{violation.rule}: {violation.message}" for violation in found),
         is_change=is_change and too_small is None,
-        time=time if is_measured and not is_required else None,
+        time=time if is_measured and not required else None,
         follow_s=times.follow_s,
         too_small=too_small,
     )
 
 
-def _is_required(group: Group, settings: GroupSettings, now: NDArray[np.int32], gap: int) -> bool:
-    """Whether a plan evens out counts, places free partitions or unites topics, whatever it saves."""
+def is_required(group: Group, settings: GroupSettings, gap: int) -> bool:
+    """Return whether a plan evens out counts, places free partitions or unites topics, whatever it saves.
+
+    gap: Its largest count gap, see :func:`count_gap_of`.
+    """
+    now = group.live_owner
     if (now < 0).any() or gap < count_gap_of(group, settings, now) > 1 + settings.slack:
         return True
     if not settings.together:
@@ -372,7 +376,7 @@ def time_plan(
             keep=united.any(keep),
             is_united=True,
         )
-        return replace(planned, target=united.expand(planned.target), kept=united.expand(planned.kept))
+        return replace(planned, target=united.expand(planned.target))
 
     def assign(load: NDArray[np.float64], max_moves: int) -> NDArray[np.int32]:
         return assign_rows(

@@ -61,12 +61,11 @@ class Prediction(NamedTuple):
 class TimePlan:
     """A target, and what is expected without and with it.
 
-    target, kept: int32 [P], row → member, -1 for none. Kept: nothing moves, free rows are placed.
+    target: int32 [P], row → member, -1 for none.
     cost_record_s: Record-seconds that the plan itself costs, within `planned`.
     """
 
     target: Int32s
-    kept: Int32s
     stay: Prediction
     planned: Prediction
     cost_record_s: float
@@ -325,10 +324,10 @@ class WaitingModel:
         """Return a plan that makes one assignment of another."""
         stays = self.predict(stay)
         if not best.moves:
-            return TimePlan(best.target, stay.target, stays, stays, 0.0)
+            return TimePlan(best.target, stays, stays, 0.0)
         free = self._flows(best.target, np.zeros_like(best.is_moved))
         cost = best.value - float(self.waits(free, self.served[0])[:, 0].sum())
-        return TimePlan(best.target, stay.target, stays, self.predict(best), cost / self.per_record)
+        return TimePlan(best.target, stays, self.predict(best), cost / self.per_record)
 
     def predict(self, found: Judged) -> Prediction:
         """Return what is expected of an assignment."""

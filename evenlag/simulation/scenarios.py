@@ -15,7 +15,7 @@ from assignor_core.objective import Load, member_load, relative_gain
 from assignor_core.verify import largest_count_gap
 from evenlag.lag.forecast import STEPS
 from evenlag.lag.speeds import COOPERATIVE_ASSIGNORS
-from evenlag.planning.group_planner import assign_rows, least_saving, time_plan
+from evenlag.planning.group_planner import assign_rows, count_gap_of, is_required, least_saving, time_plan
 from evenlag.planning.group_work import GroupFacts, Measured, expected_work
 from evenlag.policy.gates import SIMULATED_GATES
 from evenlag.policy.portable_settings import plain_values
@@ -52,13 +52,17 @@ def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedPlan(Mapping[str, Any]):
-    """Inputs of the gates for one simulated plan, int32 [P]; each is computed when a gate reads it."""
+    """Inputs of the gates for one simulated plan, int32 [P]; each is computed when a gate reads it.
+
+    is_required: See :func:`~evenlag.planning.group_planner.is_required`.
+    """
 
     group: Group
     target: Int32s
     load: Floats
     capacity: Floats
     time: TimePlan | None = None
+    is_required: bool = False
 
     def __getitem__(self, name: str) -> Any:
         return PLAN_INPUTS[name](self)
@@ -83,7 +87,7 @@ PLAN_INPUTS: Final[dict[str, Callable[[SimulatedPlan], Any]]] = {
         if plan.time is None
         else plan.time.gain
     ),
-    "record_s_saved": lambda plan: plan.time and plan.time.saved_record_s,
+    "record_s_saved": lambda plan: plan.time.saved_record_s if plan.time and not plan.is_required else None,
     "record_s_cost": lambda plan: plan.time and plan.time.cost_record_s,
     "num_members": lambda plan: plan.group.num_members,
     "num_partitions": lambda plan: plan.group.num_partitions,
@@ -275,6 +279,7 @@ class Planner:
         self._values: dict[str, Any] = plain_values(settings.rule)
         self._loads: tuple[Floats, Floats] | None = None
         self.time_plan: TimePlan | None = None
+        self._is_required = False
         # A candidate that does not plan by lag returns the same target for the same owners.
         self._capacities: dict[tuple[str | None, ...], Floats] = {}
         self._known: dict[tuple[int, bytes, bytes], Int32s] = {}
@@ -290,10 +295,12 @@ class Planner:
             work = work or self.work(
                 group, rate, np.full(group.num_members, np.nan), np.full(len(rate), np.nan)
             )
-            self.time_plan = time_plan(group, rule, work, keep=is_unknown & (group.live_owner >= 0))
+            plan = time_plan(group, rule, work, keep=is_unknown & (group.live_owner >= 0))
+            self._is_required = is_required(group, rule, count_gap_of(group, rule, plan.target))
             self._loads = (work.backlog(group.lag) + work.arrivals.sum(axis=1)) * work.cost, work.speed
-            is_too_small = self.time_plan.net_record_s < least_saving(rule, self.time_plan)
-            return self.time_plan.kept if is_too_small else self.time_plan.target
+            is_too_small = not self._is_required and plan.net_record_s < least_saving(rule, plan)
+            self.time_plan = plan
+            return group.live_owner if is_too_small else plan.target
         if rule.load is not Load.LAG:
             is_unknown = is_unknown | np.isnan(rate)
         keep = is_unknown & (group.live_owner >= 0)
@@ -331,5 +338,5 @@ class Planner:
     def passes_gates(self, group: Group, target: Int32s) -> bool:
         """Return whether the newest result of :meth:`target` passes the gates."""
         return self._loads is not None and passes_gates(
-            self._values, SimulatedPlan(group, target, *self._loads, self.time_plan)
+            self._values, SimulatedPlan(group, target, *self._loads, self.time_plan, self._is_required)
         )

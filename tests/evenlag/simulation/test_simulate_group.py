@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from assignor_core.group import Group
+from assignor_core.members import Member
+from assignor_core.objective import Load
 from evenlag.errors import PolicyError
-from evenlag.policy.candidates import parse_candidate
+from evenlag.policy.candidates import CandidateSettings, parse_candidate
 from evenlag.policy.group_settings import CapacityRule, GroupSettings
 from evenlag.policy.settings import Pauses
 from evenlag.simulation.estimates import estimate_speeds
 from evenlag.simulation.fluid_model import simulate
 from evenlag.simulation.replay_metrics import model_error, time_lags_s
-from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario
+from evenlag.simulation.scenarios import CandidateScenario, ObservedScenario, Planner
 from evenlag.simulation.simulate_group import score_group, simulate_group
 from tests.support.lakes.replay_histories import STEP_S, history_of, snapshot
 from tests.support.simulated_scenarios import constant
@@ -217,6 +220,32 @@ def test_a_policy_by_lag_rests_between_its_own_rebalances() -> None:
             scenario.step(place, hot[place % 2])
         moves.append(scenario.counts.rebalances)
     assert moves[0] > moves[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("owners", "settings", "is_made"),
+    [
+        ([0, 0, 1, 1], {}, False),
+        ([0, 0, 0, 1], {"count_slack": 0}, True),
+        ([0, 0, 1, -1], {}, True),
+        ([0, 0, 1, 0], {"together": (("t", "u"),)}, True),
+    ],
+    ids=["nothing required", "uneven counts", "a free partition", "topics apart"],
+)
+def test_a_replay_holds_plans_by_time_to_the_floor_where_planning_does(
+    owners: list[int], settings: dict[str, Any], is_made: bool
+) -> None:
+    members = [Member(name, ("t", "u")) for name in ("a", "b")]
+    group = Group.from_members({"t": 2, "u": 2}, members, lags={"t": [30, 30], "u": [0, 0]})
+    group = group.with_state(np.array(owners, dtype=np.int32), group.lag)
+    rule = GroupSettings(load=Load.TIME, **settings)
+    planner = Planner(parse_candidate(rule.assignor), CandidateSettings(rule, {}))
+    work = planner.work(group, np.zeros(4), np.array([10.0, 10.0]), np.zeros(4))
+    target = planner.target(group, np.zeros(4), np.zeros(4, dtype=np.bool_), work)
+    assert planner.time_plan is not None
+    assert planner.time_plan.net_record_s < rule.min_saved_record_s
+    assert np.bincount(target, group.lag).tolist() == ([30, 30] if is_made else [60, 0])
+    assert planner.passes_gates(group, target) is is_made
 
 
 def test_a_group_is_scored_and_replayed_under_each_policy_or_says_why_not() -> None:
