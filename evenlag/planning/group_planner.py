@@ -389,9 +389,8 @@ def time_plan(
         )
 
     limits = Limits(settings.max_moves, settings.slack)
-    now = group.live_owner
-    # What evens out counts or places free partitions is planned whatever it saves.
-    if (now >= 0).all() and largest_count_gap(group, now) <= 1 + settings.slack and not is_united:
+    # What places free partitions or unites topics is planned whatever it saves, and what evens out counts.
+    if (group.live_owner >= 0).all() and not is_united:
         limits = limits._replace(min_saved_record_s=settings.min_saved_record_s, min_gain=settings.min_gain)
     return plan_by_time(group, work, limits, keep=keep, assign=assign)
 

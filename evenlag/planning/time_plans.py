@@ -108,7 +108,8 @@ def plan_by_time(
     keep: [P] rows that stay where they are.
     assign: Returns the assignment for loads [P] with at most so many moves.
 
-    Nothing is searched where even the lower bound of waiting saves less than the limits require.
+    Counts within the slack come first. Else nothing is searched where even the lower bound of waiting saves
+    less than the limits require.
     """
     model = WaitingModel.of(group, work)
     kept = group.live_owner
@@ -118,22 +119,27 @@ def plan_by_time(
     bound = model.bound() if stay.value > 0 else Bound(0.0, 0.0)
     best = stay
     floor = max(limits.min_saved_record_s * model.per_record, limits.min_gain * stay.value)
+    excess = _count_excess(group, limits.count_slack, stay.target)
     # What waits later than the next plan can be followed that plan can save, too, and it will know more.
-    if stay.value - bound.value >= floor and stay.early > bound.early:
+    if excess or (stay.value - bound.value >= floor and stay.early > bound.early):
         # Leaving an owner that no longer subscribes is a move, too.
         forced = int(((group.owner >= 0) & (group.live_owner < 0)).sum())
         search = _Search(
             group, model, limits._replace(max_moves=limits.max_moves - forced), keep, stay, bound
         )
         best = search.improve(stay)
-        if search.left(best) > _FAR:
+        if search.rank(best)[0] or search.left(best) > _FAR:
             loads = model.inflow[:, np.searchsorted(model.at_s, np.array(_SHARES) * work.horizon_s)]
             found = [model.judge(assign(load, limits.max_moves)) for load in _distinct(loads)]
-            allowed = [each for each in found if search.is_allowed(each)] or [stay]
-            best = min((best, search.improve(min(allowed, key=search.rank))), key=search.rank)
-        if best.early >= stay.early:
+            best = min((best, search.improve(min(found, key=search.rank))), key=search.rank)
+        if best.early >= stay.early and search.rank(best)[0] >= excess:
             best = stay
     return model.plan(stay, best)
+
+
+def _count_excess(group: Group, slack: int, target: Int32s) -> int:
+    """Return by how much more counts differ than by 1 and the slack."""
+    return max(largest_count_gap(group, target) - 1 - slack, 0) if slack < len(target) else 0
 
 
 def judge(group: Group, work: GroupWork, target: Int32s) -> TimePlan:
@@ -385,12 +391,16 @@ class _Search:
         self._rounds = _MOST_ROUNDS if is_small else 0
         self._price = self._avoidable / len(owner) if is_small else 0.0
 
-    def rank(self, found: Judged) -> tuple[float, float, int]:
-        """Return the order of assignments."""
+    def rank(self, found: Judged) -> tuple[int, bool, float, float, int]:
+        """Return the order of assignments: first by the limits of counts, then of waiting."""
         longest_s = 0.0 if found.longest_s is None else float(found.longest_s.max())
-        return found.value + self._price * found.moves, longest_s, found.moves
+        excess = _count_excess(self._group, self._limits.count_slack, found.target)
+        return excess, not self._is_allowed(found), self._priced(found), longest_s, found.moves
 
-    def is_allowed(self, found: Judged) -> bool:
+    def _priced(self, found: Judged) -> float:
+        return found.value + self._price * found.moves
+
+    def _is_allowed(self, found: Judged) -> bool:
         """Return whether each row waits no longer than it may."""
         if self._longest_s is None or found.longest_s is None:
             return True
@@ -405,7 +415,7 @@ class _Search:
         """Return the assignment after the changes that save most, one after the other."""
         for _ in range(self._rounds):
             after = self._changed(found)
-            if after is None or self.rank(after)[0] >= self.rank(found)[0] - _LEAST * found.value:
+            if after is None or self._priced(after) >= self._priced(found) - _LEAST * found.value:
                 break
             found = after
         return found

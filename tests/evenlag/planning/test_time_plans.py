@@ -12,7 +12,9 @@ import pytest
 
 from assignor_core.assignors.lag_aware_sticky import LagAwareStickyAssignor
 from assignor_core.group import Group
+from assignor_core.metrics import count_moves
 from assignor_core.objective import Load
+from assignor_core.verify import largest_count_gap
 from evenlag.lag.forecast import ERROR_BINS, draw_arrivals
 from evenlag.planning.group_planner import time_plan
 from evenlag.planning.group_work import GroupWork
@@ -282,6 +284,30 @@ def test_limits_hold() -> None:
         assert counts.max() - counts.min() <= 2
         num_moves += int(moved.sum())
     assert num_moves > 10
+
+
+def test_counts_come_within_a_slack_that_is_set_whatever_waits() -> None:
+    chance, num_uneven = np.random.default_rng(49), 0
+    nothing, keep = np.zeros((6, STEPS)), np.zeros(6, dtype=np.bool_)
+    for number in range(30):
+        target_s = 40.0 if number % 2 else None
+        group, work = draw(chance, unowned_s=3.0, stopped_s=1.0, target_s=target_s)
+        if number % 3 == 0:
+            group, work = (
+                group.with_state(group.owner, np.zeros_like(group.lag)),
+                replace(work, arrivals=nothing),
+            )
+        gap = largest_count_gap(group, group.live_owner)
+        num_uneven += gap > 1
+        plans = [
+            time_plan(group, GroupSettings(load=Load.TIME, count_slack=0, max_moves=most), work, keep=keep)
+            for most in (1, 6)
+        ]
+        after = [largest_count_gap(group, plan.target) for plan in plans]
+        assert after[0] <= max(gap, 1)
+        assert after[1] <= 1
+        assert count_moves(group, plans[0].target) <= 1
+    assert num_uneven > 20
 
 
 def test_lag_that_is_consumed_in_two_commit_intervals_waits_for_its_commit() -> None:
