@@ -22,6 +22,8 @@ _GROUP: Final = 0o070
 _WRITABLE_BY_OTHERS: Final = 0o022
 
 _LOCK: Final = threading.Lock()
+# The copy of a lock that another thread holds at a fork would never be released in the child.
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 _APPLIED: Final[list[int]] = []
 _BEFORE: Final[list[int]] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ _SMALL_BYTES: Final = 256 * 1024
 _MAX_BYTES: Final = 64 * 1024 * 1024
 _KEPT: Final[OrderedDict[tuple[str, str], bytes]] = OrderedDict()
 _LOCK: Final = threading.Lock()
+# The copy of a lock that another thread holds at a fork would never be released in the child.
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
 
 
 @cache

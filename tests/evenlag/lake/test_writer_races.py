@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 from importlib import import_module
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -268,3 +268,19 @@ def test_the_repeat_of_a_killed_writer_adds_what_is_missing(
     assert run_ids(tmp_path) == [row for row in rows if row == "killed"]
     assert append_once(str(tmp_path), RUNS, [run("repeat")], of_step("observe")) == (rows == ["repeat"])
     assert run_ids(tmp_path) == rows
+
+
+# Forks ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", ["evenlag.lake.small_files", "evenlag.private_files"])
+def test_a_process_that_is_forked_while_a_thread_holds_a_lock_can_use_it(module: str) -> None:
+    lock = import_module(module)._LOCK
+    lock.acquire()
+    release = Timer(0.3, lock.release)
+    release.start()
+    if (child := os.fork()) == 0:
+        os._exit(0 if lock.acquire(timeout=5) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    release.join()
+    assert not lock.locked()
