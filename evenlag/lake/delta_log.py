@@ -62,6 +62,8 @@ _WRITTEN: Final[dict[str, float]] = {}
 _MAX_IDLE: Final = 128
 # The steps of a cycle follow each other faster.
 _MAX_AGE_S: Final = 10.0
+# Maintenance removes files of a log once in minutes.
+_MAX_OPENINGS: Final = 5
 
 
 @dataclass(slots=True)
@@ -153,10 +155,31 @@ def _newest(paths: LakePaths, folder: str, idle: _Idle | None) -> _Idle:
             with suppress(deltalake.exceptions.DeltaError):
                 idle.delta.update_incremental()
                 return idle._replace(looked_at=now)
+    return _Idle(address, _open_anew(paths, folder), now)
+
+
+def _open_anew(paths: LakePaths, folder: str, num_openings: int = _MAX_OPENINGS) -> Any | None:
+    """Open a table without what is known of it; None without one.
+
+    Again if the log of a local one changed meanwhile: maintenance may have removed what was to be read.
+    """
+    deltalake, files = _deltalake(), _log_files(paths, folder)
     try:
-        return _Idle(address, deltalake.DeltaTable(folder), now)
-    except deltalake.exceptions.TableNotFoundError:
-        return _Idle(address, None, now)
+        return deltalake.DeltaTable(folder)
+    except deltalake.exceptions.DeltaError as error:
+        if num_openings > 1 and _log_files(paths, folder) != files:
+            return _open_anew(paths, folder, num_openings - 1)
+        if isinstance(error, deltalake.exceptions.TableNotFoundError):
+            return None
+        raise
+
+
+def _log_files(paths: LakePaths, folder: str) -> set[Path]:
+    """Return the files in the log of a local table, as far as they can be listed."""
+    try:
+        return set(Path(folder, LOG_FOLDER).iterdir()) if paths.is_local else set()
+    except OSError:
+        return set()
 
 
 def _version(idle: _Idle) -> int:
@@ -246,11 +269,9 @@ def _log_that_came_late(paths: LakePaths, table: Table) -> Any | None:
     if not _has_data(folder) or _may_be_first_write(folder):
         return None
     # The first write may have finished since the log was opened.
-    deltalake = _deltalake()
-    try:
-        return deltalake.DeltaTable(paths.table(table))
-    except deltalake.exceptions.TableNotFoundError as error:
-        raise _lost_log(paths, table) from error
+    if (delta := _open_anew(paths, paths.table(table))) is None:
+        raise _lost_log(paths, table)
+    return delta
 
 
 def _lost_log(paths: LakePaths, table: Table) -> LakeError:

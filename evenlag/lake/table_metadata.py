@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -139,9 +140,12 @@ def _log_size(reader: LakeReader, table: Table, version: int) -> tuple[int | Non
     if not reader.paths.is_local:
         return None, None
     folder = reader.paths.local_root / table.name / LOG_FOLDER
-    last = -1
+    last, size = -1, 0
     try:
-        size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+        for path in folder.iterdir():
+            # Maintenance may just remove it.
+            with suppress(FileNotFoundError):
+                size += path.stat().st_size if path.is_file() else 0
         pointer = folder / "_last_checkpoint"
         if pointer.is_file():
             last = int(json.loads(pointer.read_text(encoding="utf-8"))["version"])

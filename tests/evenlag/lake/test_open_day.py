@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evenlag.lake.delta_log import one_look, open_table, read_actions
+from evenlag.errors import LakeError
+from evenlag.lake.delta_log import forget_tables, one_look, open_table, read_actions
 from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT, LOG_HOURS
 from evenlag.lake.tables import RUNS
 from evenlag.lake.upkeep.direct_tables import rewrite_days, trim_log, vacuum_table
@@ -24,6 +27,7 @@ from tests.support.lakes.run_rows import TODAY, of_run, run, run_ids, set_proper
 from tests.truth.oracle.delta_files import live_files
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import Any
 
@@ -210,6 +214,66 @@ def test_several_trim_a_log_at_the_same_time(tmp_path: Path) -> None:
     assert [path.name for path in log.glob("*.json")] == [f"{30:020d}.json"]
     assert not list(log.glob("*.crc"))
     assert len(run_ids(tmp_path)) == 30
+
+
+@pytest.mark.parametrize(
+    ("num_errors", "is_trimmed", "num_openings", "outcome"),
+    [
+        (1, True, 2, nullcontext()),
+        (99, True, 5, pytest.raises(LakeError, match="its log: File not found")),
+        (99, False, 1, pytest.raises(LakeError, match="its log: File not found")),
+    ],
+    ids=["once", "always", "never"],
+)
+def test_a_table_whose_log_is_trimmed_while_it_is_opened_is_opened_again(
+    num_errors: int,
+    is_trimmed: bool,
+    num_openings: int,
+    outcome: AbstractContextManager[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import deltalake
+
+    append(tmp_path, 0)
+    forget_tables()
+    log, table, openings = tmp_path / RUNS.name / "_delta_log", deltalake.DeltaTable, []
+
+    def open_while_trimmed(folder: str) -> deltalake.DeltaTable:
+        openings.append(folder)
+        if len(openings) > num_errors:
+            return table(folder)
+        if is_trimmed:
+            old.pop().unlink()
+        raise deltalake.exceptions.DeltaError("File not found")
+
+    old = [log / f".{version:020d}.json.crc" for version in range(10)]
+    for path in old:
+        path.touch()
+    monkeypatch.setattr(deltalake, "DeltaTable", open_while_trimmed)
+    with outcome:
+        assert LakeReader(str(tmp_path)).exists(RUNS)
+    assert len(openings) == num_openings
+
+
+def test_the_size_of_a_log_is_read_while_it_is_trimmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(tmp_path, 0)
+    reader, is_file = LakeReader(str(tmp_path)), type(tmp_path).is_file
+    before = read_table_files(reader, RUNS)
+    trimmed = tmp_path / RUNS.name / "_delta_log" / f".{0:020d}.json.crc"
+    trimmed.write_text("{}", encoding="utf-8")
+
+    def remove_after_look(path: Path) -> bool:
+        answer = is_file(path)
+        if path == trimmed:
+            path.unlink()
+        return answer
+
+    monkeypatch.setattr(type(tmp_path), "is_file", remove_after_look)
+    assert read_table_files(reader, RUNS) == before
+    assert not trimmed.exists()
 
 
 def test_one_look_sees_own_writes_and_what_a_conflict_shows(tmp_path: Path) -> None:
