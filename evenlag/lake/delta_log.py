@@ -85,8 +85,9 @@ def open_table(paths: LakePaths, table: Table, *, for_write: bool = False) -> It
     if folder in in_use and not for_write:
         yield in_use[folder]
         return
-    with lake_errors(paths, table.name, "its log"):
+    with lake_errors(paths, table, "its log"):
         found = _newest(paths, folder, _IDLE.pop(folder, None))
+    version = _version(found)
     is_missing = found.delta is None and paths.is_local
     delta = _log_that_came_late(paths, table) if is_missing else found.delta
     token = _IN_USE.set({**in_use, folder: delta})
@@ -96,7 +97,8 @@ def open_table(paths: LakePaths, table: Table, *, for_write: bool = False) -> It
         _IN_USE.reset(token)
     # Not after an error: what it knows may be wrong, e.g. after a conflict.
     if found.delta is not None or not paths.is_local:
-        found = found._replace(commit=_newest_commit(paths, folder, found.delta))
+        if _version(found) != version:
+            found = found._replace(commit=_newest_commit(paths, folder, found.delta))
         with _RETURN_LOCK:
             # Another thread may have returned one with commits that this one lacks, of its own even.
             _IDLE[folder] = max(found, _IDLE.pop(folder, found), key=_version)
@@ -154,8 +156,9 @@ def _newest(paths: LakePaths, folder: str, idle: _Idle | None) -> _Idle:
         if idle.delta is not None and idle.commit == _newest_commit(paths, folder, idle.delta):
             with suppress(deltalake.exceptions.DeltaError):
                 idle.delta.update_incremental()
-                return idle._replace(looked_at=now)
-    return _Idle(address, _open_anew(paths, folder), now)
+                return idle._replace(looked_at=now, commit=_newest_commit(paths, folder, idle.delta))
+    delta = _open_anew(paths, folder)
+    return _Idle(address, delta, now, _newest_commit(paths, folder, delta))
 
 
 def _open_anew(paths: LakePaths, folder: str, num_openings: int = _MAX_OPENINGS) -> Any | None:
@@ -211,7 +214,7 @@ def table_version(paths: LakePaths, table: Table) -> int | None:
 
 def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
     """Read the data files of a table, one per row: path, size, partition values and statistics."""
-    with lake_errors(paths, table.name, "its log"):
+    with lake_errors(paths, table, "its log"):
         actions = pa.table(delta.get_add_actions(flatten=True))
         if paths.is_local:
             _check_complete(paths.local_root / table.name / LOG_FOLDER, delta.version(), actions.num_rows)
@@ -219,7 +222,7 @@ def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
 
 
 @contextmanager
-def lake_errors(paths: LakePaths, table_name: str, part: str) -> Iterator[None]:
+def lake_errors(paths: LakePaths, table: Table, part: str) -> Iterator[None]:
     """Convert any exception of a read to an error of one line that names the table and its lake."""
     try:
         yield
@@ -228,9 +231,11 @@ def lake_errors(paths: LakePaths, table_name: str, part: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
+        # It may be of a table that was replaced: in an object store, no update shows that.
+        _IDLE.pop(paths.table(table), None)
         todo = _TODO if paths.is_local else _TODO_ELSEWHERE
         raise LakeError(
-            f"table {table_name} of {paths.root} cannot be read: {part}: {one_line(error)}: {todo}"
+            f"table {table.name} of {paths.root} cannot be read: {part}: {one_line(error)}: {todo}"
         ) from error
 
 

@@ -339,7 +339,7 @@ class LakeReader:
                 return
             check_protocol(delta, table)
             actions = in_range(read_actions(delta, self.paths, table))
-        with lake_errors(self.paths, table.name, "its data files"):
+        with lake_errors(self.paths, table, "its data files"):
             check_types(table, log_types(delta))
             condition = None
             for column, operator, value in filters:
@@ -397,7 +397,7 @@ class LakeReader:
                 # An OSError is of the storage.
                 if isinstance(error, SchemaError) or isinstance(error.__cause__, OSError):
                     raise
-                with lake_errors(self.paths, table.name, "its log"):
+                with lake_errors(self.paths, table, "its log"):
                     delta = stack.enter_context(repaired_log(self.filesystem(table), table))
                 if delta is None:
                     raise

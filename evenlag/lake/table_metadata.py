@@ -78,7 +78,7 @@ def read_table_files(reader: LakeReader, table: Table) -> TableFiles | None:
         if delta is None:
             return None
         actions = read_actions(delta, reader.paths, table)
-        with lake_errors(reader.paths, table.name, "its log"):
+        with lake_errors(reader.paths, table, "its log"):
             protocol, properties, version = delta.protocol(), delta.metadata().configuration, delta.version()
             types = log_types(delta)
     commits, log_bytes = _log_size(reader, table, version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -19,7 +20,7 @@ from evenlag.lake.reader import LakeReader
 from evenlag.lake.table_metadata import read_table_files
 from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT, LOG_HOURS
 from evenlag.lake.tables import RUNS
-from evenlag.lake.upkeep.direct_tables import rewrite_days, trim_log, vacuum_table
+from evenlag.lake.upkeep.direct_tables import rewrite_days, trim_log, vacuum_table, write_checkpoint
 from evenlag.lake.upkeep.open_day import MANY_FILES, tend_tables
 from evenlag.lake.writer import append_once
 from tests.support.lakes.aged import age
@@ -283,3 +284,36 @@ def test_one_look_sees_own_writes_and_what_a_conflict_shows(tmp_path: Path) -> N
         append(tmp_path, 0)
         assert reader.read(RUNS).num_rows == 1
         assert look.written == {RUNS}
+
+
+def write_two_tables(tmp_path: Path, num_old: int) -> tuple[Path, Path]:
+    """Write `runs` of two lakes, "old" and "new"; return their folders."""
+    for minute in range(num_old):
+        append(tmp_path / "old", minute)
+    append(tmp_path / "new", 99)
+    forget_tables()
+    return tmp_path / "old" / RUNS.name, tmp_path / "new" / RUNS.name
+
+
+def test_a_local_table_that_is_replaced_while_it_is_in_use_is_not_kept_open(tmp_path: Path) -> None:
+    old, new = write_two_tables(tmp_path, 1)
+    with open_table(LakePaths(str(tmp_path / "old")), RUNS):
+        shutil.rmtree(old)
+        new.rename(old)
+    assert run_ids(tmp_path / "old") == ["00099"]
+
+
+def test_a_replaced_table_of_an_object_store_is_opened_anew_after_a_failed_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LakePaths, "is_local", property(lambda _: False))
+    old, new = write_two_tables(tmp_path, COMMITS_PER_CHECKPOINT)
+    # An update lists only what is newer than the checkpoint.
+    write_checkpoint(LakePaths(str(tmp_path / "old")), RUNS)
+    assert list(old.rglob("*.checkpoint.parquet"))
+    assert LakeReader(str(tmp_path / "old")).exists(RUNS)
+    shutil.rmtree(old)
+    new.rename(old)
+    with pytest.raises(LakeError, match="its data files"):
+        run_ids(tmp_path / "old")
+    assert run_ids(tmp_path / "old") == ["00099"]
