@@ -175,7 +175,7 @@ def test_while_one_group_waits_for_a_person_the_others_are_published(live: LiveG
     live.set_mode("auto")
     approvals.request_approval(live.loaded, live.name, waiting, run_id="run", now=now)
     plan = live.plan(mode="auto", approved=True)
-    report = publish_hints(live.loaded, live.name, now, "cycle")
+    report = publish_hints(live.loaded, live.name, datetime.now(UTC), "cycle")
     assert [published for _, published, _ in report.published] == [plan]
     assert set(live.events(waiting)) == {"PROPOSED"}
 
