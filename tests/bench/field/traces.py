@@ -81,7 +81,7 @@ UTILISATIONS = (0.6, 0.75, 0.9)
 DELTA_PERCENT = 5.0
 # Drawn at random when the code of all contenders was frozen: the trace ``drawn``, and the first of the seeds
 # that the evidence is from.
-DRAWN = 3_129_420
+DRAWN = 447_014
 FIRST_SEED = 802_541
 STEP_S = 30
 ZIPF = 0.8
