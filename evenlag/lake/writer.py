@@ -26,6 +26,7 @@ from evenlag.lake.arrow_schema import arrow_schema, stored_schema
 from evenlag.lake.conflicts import retry_on_conflict, write_errors
 from evenlag.lake.delta_log import check_log_is_there, note_write, open_table
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.rows_on_disk import rows_on_disk
 from evenlag.lake.schema_evolution import log_types, missing_columns, refuse_unknown
 from evenlag.lake.table_properties import LONGEST_COMMIT_S, wanted_properties
 from evenlag.lake.tables.month_partitions import with_month
@@ -94,8 +95,7 @@ class DirectWriter:
     ) -> bool:
         """Append a cluster's rows in one commit, with one part of them in memory, unless they are there.
 
-        read: Returns the rows, in parts; called again after a conflict. deltalake consumes them in a thread
-            of its own, in which deltalake cannot be used.
+        read: Returns the rows, in parts; called again after a conflict.
         """
 
         def attempt() -> bool:
@@ -103,8 +103,8 @@ class DirectWriter:
                 if self.lake.count(self.table, filters=written):
                     return False
                 batches = chain.from_iterable(self.conform(part).to_batches() for part in read())
-                reader = pa.RecordBatchReader.from_batches(stored_schema(self.table), batches)
-                self.commit(delta, reader, [self.guard(cluster)])
+                with rows_on_disk(stored_schema(self.table), batches) as rows:
+                    self.commit(delta, rows, [self.guard(cluster)])
                 return True
 
         return retry_on_conflict(attempt)

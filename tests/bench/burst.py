@@ -133,7 +133,10 @@ def measure(client: str, num_bursts: int, num_groups: int, every_s: float) -> di
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = {
-            "properties": {"group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}"},
+            "properties": {
+                "group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}",
+                "evenlag.hint.topic": "hints",
+            },
             "class_path": [build_plugin(folder)],
         }
         world = stack.enter_context(CycleWorld(folder, groups, consumer=consumer, broker=broker))

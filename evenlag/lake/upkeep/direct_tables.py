@@ -19,6 +19,7 @@ from evenlag.lake.delta_log import open_table
 from evenlag.lake.filters import Filter, date_literal, sql_literal
 from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.reader import LakeReader
+from evenlag.lake.rows_on_disk import rows_on_disk
 from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
 from evenlag.lake.tables import Table
 from evenlag.lake.tables.month_partitions import partition_of
@@ -153,8 +154,8 @@ def replace_rows(
     def replace(delta: Any) -> None:
         # Of the version that was opened: what is added after it is a conflict.
         rows = LakeReader(paths.root).stream(table, [*own, *filters])
-        changed = pa.RecordBatchReader.from_batches(rows.schema, change(rows))
-        write_deltalake(delta, changed, mode="overwrite", predicate=within, target_file_size=target_bytes)
+        with rows_on_disk(rows.schema, change(rows)) as changed:
+            write_deltalake(delta, changed, mode="overwrite", predicate=within, target_file_size=target_bytes)
 
     change_table(paths, table, replace)
 

@@ -1,8 +1,9 @@
 """What cycles leave in the open day: small files and commits, which become one file and no log in time.
 
 Each commit adds a file. When a cluster has many in a table, its next step writes their rows again as one, and
-removes what the log need not keep. So a table has about as many files, and as long a log, at the end of a day
-as at its begin. Another change of the same rows makes it start over, and it may be killed at any point.
+removes what the log need not keep: of one table in each step, as all have many at about the same time. So a
+table has about as many files, and as long a log, at the end of a day as at its begin. Another change of the
+same rows makes it start over, and it may be killed at any point.
 """
 
 from __future__ import annotations
@@ -30,17 +31,19 @@ _SMALL_BYTES: Final = 512 * 1024
 
 
 def tend_tables(paths: LakePaths, cluster: str, tables: Iterable[Table]) -> None:
-    """Write checkpoints that are due, compact a cluster's small files and trim logs; an error only warns."""
+    """Write checkpoints that are due, and compact a cluster's small files in a table; an error only warns."""
+    is_compacted = False
     for table in tables:
         try:
             if table.writer == "spark":
                 write_checkpoint(paths, table)
-            if (small := _find_small(paths, table, cluster)) is not None:
+            if not is_compacted and (small := _find_small(paths, table, cluster)) is not None:
                 start, first, last = small
                 condition = f"{_SNAPSHOT} >= {sql_literal(first)} AND {_SNAPSHOT} <= {sql_literal(last)}"
                 filters = [(_SNAPSHOT, ">=", first), (_SNAPSHOT, "<=", last)]
                 replace_rows(paths, table, (cluster, start), condition, filters)
                 trim_log(paths, table)
+                is_compacted = True
         except LakeError as error:
             _LOG.warning("%s is not compacted until the next cycle: %s", table.name, error)
 

@@ -96,6 +96,18 @@ def test_small_files_of_another_cluster_of_another_day_and_without_a_snapshot_st
     assert run_ids(tmp_path) == before
 
 
+def test_a_step_compacts_one_table(tmp_path: Path) -> None:
+    tables = [RUNS, replace(RUNS, name="others")]
+    for minute in range(MANY_FILES):
+        for table in tables:
+            append_once(str(tmp_path), table, [run(f"{minute}", snapshot_id=f"s{minute:05d}")], None)
+    left = []
+    for _ in range(3):
+        left.append(sorted(len(live_files(tmp_path / table.name)) for table in tables))
+        tend_tables(LakePaths(str(tmp_path)), "c", tables)
+    assert left == [[MANY_FILES, MANY_FILES], [1, MANY_FILES], [1, 1]]
+
+
 def append_within(root: Path) -> list[str]:
     append_once(str(root), RUNS, [run("late", snapshot_id="s00003x")], None)
     return ["late"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from evenlag.lake.delta_log import forget_tables, one_look
+from evenlag.lake.delta_log import forget_tables, one_look, open_table, read_actions
+from evenlag.lake.location import LakePaths
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import RUNS
+from evenlag.lake.upkeep.open_day import MANY_FILES
 from evenlag.lake.writer import DirectWriter, append_guarded, append_once
 from tests.evenlag.lake.test_writer_races import append_and_wake_late
 from tests.support.lakes.run_rows import of_run, run
@@ -20,6 +25,18 @@ if TYPE_CHECKING:
     from tests.support.s3.server import S3Server
 
 pytestmark = pytest.mark.extended
+
+# Compacts the open day of two clusters at once, on one core.
+_TEND: Final = """
+import os, sys
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from concurrent.futures import ThreadPoolExecutor
+from evenlag.lake.location import LakePaths
+from evenlag.lake.tables import RUNS
+from evenlag.lake.upkeep.open_day import tend_tables
+with ThreadPoolExecutor(2) as pool:
+    list(pool.map(lambda cluster: tend_tables(LakePaths(sys.argv[1]), cluster, [RUNS]), sys.argv[2:]))
+"""
 
 
 @pytest.mark.parametrize("variables", [{}, {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}], ids=["default", "unsafe"])
@@ -92,3 +109,21 @@ def test_an_open_table_is_brought_up_to_date_by_one_list_and_within_a_look_by_no
             append_guarded(root, RUNS, lambda: [run("f")])
             forget_tables()
             assert not append_once(root, RUNS, [run("f")], of_run("f"))
+
+
+def test_clusters_compact_at_once_whatever_the_number_of_cores(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing waits in deltalake's threads for rows that deltalake reads."""
+    root, clusters = "s3://compacted/lake", ["c", "d"]
+    s3.make_bucket("compacted")
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    names = [f"{number:05d}" for number in range(MANY_FILES)]
+    for name in names:
+        append_once(root, RUNS, [run(name, cluster=cluster, snapshot_id=name) for cluster in clusters], None)
+    command = [sys.executable, "-c", _TEND, root, *clusters]
+    subprocess.run(command, check=True, timeout=300, env=dict(os.environ))
+    assert sorted(row["run_id"] for row in read_rows(root, RUNS.name)) == sorted(2 * names)
+    with open_table(LakePaths(root), RUNS) as delta:
+        assert read_actions(delta, LakePaths(root), RUNS).num_rows == len(clusters)
