@@ -3,9 +3,10 @@
 ``python -m tests.bench.burst [--every SECONDS] [--only CLIENT ...] [--bursts N] [--groups N]`` runs cycles by
 ``evenlag run --watch --publish`` beside real consumers of each client, at Kafka's default timings. Each group
 gets a burst at a random time of the interval, again and again, and ``docs/bench/burst.json`` gets the time
-until its consumers own what the hint says, with its parts: waiting for the slot, the cycle, and following.
-Owners come from the consumers' own journals, plans from the lake. The groups have no cooldown. Before the
-bursts, it measures the CPU of the cycles, and of the broker with and without them.
+until its consumers own what the hint says, with its parts: until the hint is published, and following.
+Owners come from the consumers' own journals, plans from the lake. The groups have no cooldown. Members of
+``java-asks`` request rebalances for hints themselves, evenlag's temporary member does it for ``java``. Before
+the bursts, it measures the CPU of the cycles, and of the broker with and without them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +35,6 @@ from tests.soak.probes import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from datetime import datetime
 
 RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "bench" / "burst.json"
 _PARTITIONS_AND_CONSUMERS: Final = (12, 3)
@@ -47,6 +48,7 @@ _FIRST_CYCLES: Final = 3
 CLIENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "kafka-python": {},
     "java": {"language": "java", "asks": False},
+    "java-asks": {"language": "java", "asks": True},
     "kip848": {"protocol": "consumer"},
 }
 
@@ -63,6 +65,7 @@ class Burst:
         world.skew(backlog_s, [group])
         self.followed_at: float | None = None
         self.published_at: float | None = None
+        self.run_id: str | None = None
         self._plan: dict[int, str] | None = None
 
     def poll(self) -> bool:
@@ -90,7 +93,7 @@ class Burst:
             PLAN_ASSIGNMENTS, columns=["partition", "owner_after"], filters=filters
         ).to_pylist()
         self._plan = {row["partition"]: row["owner_after"] for row in rows}
-        self.published_at = _seconds(new[0]["at"])
+        self.published_at, self.run_id = _seconds(new[0]["at"]), new[0]["run_id"]
 
 
 def _same_division(owners: Mapping[int, str], plan: Mapping[int, str]) -> bool:
@@ -129,7 +132,7 @@ def measure(client: str, num_bursts: int, num_groups: int, every_s: float) -> di
     groups = {f"group-{number}": _PARTITIONS_AND_CONSUMERS for number in range(num_groups)}
     backlog_s = max(_LEAST_BACKLOG_S, _BACKLOG_INTERVALS * every_s)
     consumer = {"heartbeat_interval_ms": 3_000, "session_timeout_ms": 45_000, **CLIENTS[client]}
-    rows: list[dict[str, float]] = []
+    followed: list[Burst] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = {
@@ -148,14 +151,14 @@ def measure(client: str, num_bursts: int, num_groups: int, every_s: float) -> di
         with_cycles, cycles = _busy_cores(world.broker.pid, watcher)
         waits = {group: time.time() + rng.uniform(0, every_s) for group in groups}
         active: dict[str, Burst] = {}
-        while len(rows) < num_bursts:
+        while len(followed) < num_bursts:
             time.sleep(0.05)
             for group in groups:
                 if group in active:
                     burst = active[group]
                     if burst.poll():
-                        rows.append(_row(burst, _cycles(output)))
-                        sys.stdout.write(f"{client} {len(rows)} {json.dumps(rows[-1])}\n")
+                        followed.append(burst)
+                        sys.stdout.write(f"{client} {len(followed)}: {time.time() - burst.at:.1f} s\n")
                         sys.stdout.flush()
                         del active[group]
                         waits[group] = time.time() + backlog_s + rng.uniform(0, every_s)
@@ -163,6 +166,9 @@ def measure(client: str, num_bursts: int, num_groups: int, every_s: float) -> di
                         sys.exit(f"{group} has not followed: {_cycles(output)[-3:]}")
                 elif time.time() >= waits[group]:
                     active[group] = Burst(world, group, backlog_s)
+        while {burst.run_id for burst in followed} - {cycle["run_id"] for cycle in _cycles(output)}:
+            time.sleep(0.5)
+        rows = [_row(burst, _cycles(output)) for burst in followed]
     names = sorted(rows[0])
     return {
         "busy_cores": {"cycles": cycles, "broker": with_cycles, "broker_without_cycles": without},
@@ -181,17 +187,13 @@ def _busy_cores(*pids: int) -> list[float]:
 
 
 def _row(burst: Burst, cycles: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    from datetime import datetime
-
     assert burst.followed_at is not None  # poll() has set both
     assert burst.published_at is not None
-    started = [_seconds(datetime.fromisoformat(cycle["started_at"])) for cycle in cycles]
-    # The cycle that published it may not have ended yet.
-    before = [at for at in started if at <= burst.published_at]
-    began = max(before, default=burst.at)
+    (cycle,) = (cycle for cycle in cycles if cycle["run_id"] == burst.run_id)
+    began = _seconds(datetime.fromisoformat(cycle["started_at"]))
     return {
         "total_s": round(burst.followed_at - burst.at, 3),
-        "until_cycle_s": round(began - burst.at, 3),
+        "until_published_s": round(burst.published_at - burst.at, 3),
         "cycle_until_published_s": round(burst.published_at - began, 3),
         "following_s": round(burst.followed_at - burst.published_at, 3),
     }
