@@ -170,10 +170,10 @@ _GATE_EXAMPLES: Final = """\
 
 `tests/end_to_end/test_modes_and_gates.py` has each of these plans."""
 _GATE_NOTES: Final = """\
-An unknown value fails its gate with `… is not known, so … cannot be passed`, except for `cooldown`: a group
-without a previous hint has none. A partition is missing by the subscriptions in the snapshot. `payload_fits`
-reserves 2,048 bytes of a record for envelope, key and headers; without a hint topic, Kafka's default of
-1,048,588 bytes applies.
+An unknown value fails its gate with `… is not known, so … cannot be passed`, except for `min_gain`,
+`saves_time`, `cross_rack` and `cooldown`. A partition is missing by the subscriptions in the snapshot.
+`payload_fits` reserves 2,048 bytes of a record for envelope, key and headers; without a hint topic, Kafka's
+default of 1,048,588 bytes applies.
 
 A plan that passes is approved by the policy in mode `auto` and by a user in mode `approve`, and stays
 PROPOSED in `shadow`. If the policy has a group in `shadow`, `hint_protocol` and `hint_assignor` reject no

@@ -170,7 +170,7 @@ def _worth(one: DuePlan, effect: PlanEffect) -> tuple[bool | None, str]:
         f"following it cost {cost}"
     )
     gain = one.head["gain"]
-    if gain is not None and gain <= 0:
+    if gain is None or gain <= 0:
         return None, f"it was not made to save waiting: {waited}"
     least: float = one.settings.get("min_saved_record_s", 0.0)
     return effect.net_record_s > 0 and effect.net_record_s >= least, waited

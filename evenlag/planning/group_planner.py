@@ -116,7 +116,8 @@ class GroupPlan:
     fingerprint: Of the group's members, subscriptions and partition counts.
     moves: Number of partitions that leave a live owner.
     count_gap: See `assignor_core.verify.largest_count_gap`; of units, where topics stay together.
-    gain: Relative decrease of the largest load by capacity; see `assignor_core.objective.relative_gain`.
+    gain: Relative decrease of the largest load by capacity; see `assignor_core.objective.relative_gain`. None
+        if the plan is made whatever it saves.
     before, after: Metrics of the current and of the planned assignment.
     across_before, across_after: Share of the load that members read across racks; None: no rack is known.
     violations: Findings of the checker of `assignor_core`.
@@ -135,7 +136,7 @@ class GroupPlan:
     fingerprint: str
     moves: int
     count_gap: int
-    gain: float
+    gain: float | None
     before: Metrics
     after: Metrics
     across_before: float | None
@@ -193,6 +194,9 @@ def plan_group(
         too_small = _too_small(rows, settings, time, capacity, target)
     if too_small:
         time, target, after = None, now, measure(group, now)
+    gain = None if required else relative_gain(load, capacity, now, target)
+    if time and not required and settings.load is Load.TIME:
+        gain = time.gain
     across_before, across_after = _shares_across(group, load, rows.held, target)
     found = find_violations(group, target, together=settings.together)
     group_fingerprint = _fingerprint(rows)
@@ -219,7 +223,7 @@ def plan_group(
         fingerprint=group_fingerprint,
         moves=count_moves(group, target),
         count_gap=gap,
-        gain=time.gain if settings.load is Load.TIME and time else relative_gain(load, capacity, now, target),
+        gain=gain,
         before=before,
         after=after,
         across_before=across_before,

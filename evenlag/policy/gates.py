@@ -279,11 +279,13 @@ GATES: Final = (
     ),
     Gate(
         "min_gain",
-        fails_when="the load of the most loaded member falls by less than `min_gain`",
+        fails_when="the load of the most loaded member falls by less than `min_gain`, unless the plan "
+        "places free partitions, unites topics or evens out counts",
         observed="gain",
         comparison=Comparison.AT_LEAST,
         limit=RuleSetting("min_gain", float),
         message="lowers the largest lag of a member by {observed:.1%}, at least {allowed:.1%} is required",
+        null_passes=True,
         is_routine=True,
     ),
     Gate(

@@ -213,9 +213,10 @@ def _group_blocker(plan: Plan, group: LiveGroup) -> _Blocker | None:
 def _gain_blocker(plan: Plan, live: LiveGain, settings: GroupSettings) -> _Blocker | None:
     """Why a plan is not worth its moves on the current lag, or is not known to be; None when it is.
 
-    A plan that balances rates or prepares for arrivals does not promise to lower lag: it is not checked.
+    A plan that balances rates, prepares for arrivals or is made whatever it saves (it has no gain) does not
+    promise to lower lag: it is not checked.
     """
-    if settings.load in {Load.RATE, Load.TIME}:
+    if settings.load in {Load.RATE, Load.TIME} or plan["gain"] is None:
         return None
     if live.error is not None:
         return _unread(plan, "its offsets cannot be read", live.error)

@@ -12,7 +12,6 @@ import numpy as np
 from assignor_core.assignors import COOPERATIVE, EAGER
 from assignor_core.metrics import count_moves
 from assignor_core.objective import Load, member_load, relative_gain
-from assignor_core.verify import largest_count_gap
 from evenlag.lag.forecast import STEPS
 from evenlag.lag.speeds import COOPERATIVE_ASSIGNORS
 from evenlag.planning.group_planner import assign_rows, count_gap_of, is_required, least_saving, time_plan
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from evenlag.planning.group_work import GroupWork
     from evenlag.planning.time_plans import TimePlan
     from evenlag.policy.candidates import Candidate, CandidateSettings
+    from evenlag.policy.group_settings import GroupSettings
     from evenlag.policy.settings import Pauses
     from evenlag.simulation.history import History, Structure
 
@@ -52,17 +52,19 @@ def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedPlan(Mapping[str, Any]):
-    """Inputs of the gates for one simulated plan, int32 [P]; each is computed when a gate reads it.
-
-    is_required: See :func:`~evenlag.planning.group_planner.is_required`.
-    """
+    """Inputs of the gates for one simulated plan, int32 [P]; each is computed when a gate reads it."""
 
     group: Group
     target: Int32s
     load: Floats
     capacity: Floats
+    rule: GroupSettings
     time: TimePlan | None = None
-    is_required: bool = False
+
+    @property
+    def is_required(self) -> bool:
+        """See :func:`~evenlag.planning.group_planner.is_required`."""
+        return is_required(self.group, self.rule, self["count_gap"])
 
     def __getitem__(self, name: str) -> Any:
         return PLAN_INPUTS[name](self)
@@ -79,14 +81,18 @@ def _counts(plan: SimulatedPlan) -> Int64s:
     return np.bincount(plan.target[plan.target >= 0], minlength=plan.group.num_members)
 
 
+def _gain(plan: SimulatedPlan) -> float | None:
+    if plan.is_required:
+        return None
+    if plan.time is not None:
+        return plan.time.gain
+    return relative_gain(plan.load, plan.capacity, plan.group.live_owner, plan.target)
+
+
 PLAN_INPUTS: Final[dict[str, Callable[[SimulatedPlan], Any]]] = {
-    "count_gap": lambda plan: largest_count_gap(plan.group, plan.target),
+    "count_gap": lambda plan: count_gap_of(plan.group, plan.rule, plan.target),
     "moves": lambda plan: count_moves(plan.group, plan.target),
-    "gain": lambda plan: (
-        relative_gain(plan.load, plan.capacity, plan.group.live_owner, plan.target)
-        if plan.time is None
-        else plan.time.gain
-    ),
+    "gain": _gain,
     "record_s_saved": lambda plan: plan.time.saved_record_s if plan.time and not plan.is_required else None,
     "record_s_cost": lambda plan: plan.time and plan.time.cost_record_s,
     "num_members": lambda plan: plan.group.num_members,
@@ -279,7 +285,6 @@ class Planner:
         self._values: dict[str, Any] = plain_values(settings.rule)
         self._loads: tuple[Floats, Floats] | None = None
         self.time_plan: TimePlan | None = None
-        self._is_required = False
         # A candidate that does not plan by lag returns the same target for the same owners.
         self._capacities: dict[tuple[str | None, ...], Floats] = {}
         self._known: dict[tuple[int, bytes, bytes], Int32s] = {}
@@ -296,9 +301,9 @@ class Planner:
                 group, rate, np.full(group.num_members, np.nan), np.full(len(rate), np.nan)
             )
             plan = time_plan(group, rule, work, keep=is_unknown & (group.live_owner >= 0))
-            self._is_required = is_required(group, rule, count_gap_of(group, rule, plan.target))
+            required = is_required(group, rule, count_gap_of(group, rule, plan.target))
             self._loads = (work.backlog(group.lag) + work.arrivals.sum(axis=1)) * work.cost, work.speed
-            is_too_small = not self._is_required and plan.net_record_s < least_saving(rule, plan)
+            is_too_small = not required and plan.net_record_s < least_saving(rule, plan)
             self.time_plan = plan
             return group.live_owner if is_too_small else plan.target
         if rule.load is not Load.LAG:
@@ -338,5 +343,5 @@ class Planner:
     def passes_gates(self, group: Group, target: Int32s) -> bool:
         """Return whether the newest result of :meth:`target` passes the gates."""
         return self._loads is not None and passes_gates(
-            self._values, SimulatedPlan(group, target, *self._loads, self.time_plan, self._is_required)
+            self._values, SimulatedPlan(group, target, *self._loads, self._settings.rule, self.time_plan)
         )

@@ -62,7 +62,7 @@ PLANS: Final = table(
     Column("num_stalled_partitions", "INT", "stalled partitions"),
     Column("moves", "INT", "partitions that leave a live owner", nullable=False),
     Column("count_gap", "INT", "largest difference of counts that one move could reduce", nullable=False),
-    Column("gain", "DOUBLE", "relative decrease of the largest member load"),
+    Column("gain", "DOUBLE", "relative decrease of the largest member load; null: made whatever it saves"),
     Column("metrics_before", _METRICS_STRUCT, "measures of the current assignment"),
     Column("metrics_after", _METRICS_STRUCT, "measures of the plan"),
     Column("violations", "ARRAY<STRING>", "findings of the checker"),

@@ -71,7 +71,7 @@ def head(group: str) -> dict[str, Any]:
         "mode": "auto",
         "settings": (FLOOR if group == "floor" else SETTINGS).canonical_json(),
         "group_type": "classic",
-        "gain": 0.0 if group == "racks" else 0.4,
+        "gain": {"racks": 0.0, "united": None}.get(group, 0.4),
         "metrics_before": metrics | {"max_member_lag_records": 900},
         "metrics_after": metrics | {"max_member_lag_records": 540},
     }
@@ -105,7 +105,7 @@ LAGS: dict[str, Lags] = {
     "unseen": [(360 * place, 360 * place) for place in range(STEPS)],
     "dark": [(None, None)] * (STEPS - 1) + [(0, 0)],
 }
-FOLLOWED = ("paid", "floor", "racks", *LAGS, "broken")
+FOLLOWED = ("paid", "floor", "racks", "united", *LAGS, "broken")
 OTHERS = ("ignored", "withdrawn", "replaced", "early", "unsettled")
 GROUPS = (*FOLLOWED, *OTHERS)
 
@@ -164,7 +164,7 @@ def test_plans_are_scored_once_when_their_horizon_has_passed(
         "paid": (True, EFFECT),
         # It saves less than the policy requires.
         "floor": (False, EFFECT),
-        "racks": (None, f"it was not made to save waiting: {EFFECT}"),
+        **dict.fromkeys(("racks", "united"), (None, f"it was not made to save waiting: {EFFECT}")),
         # `m-1` has processed 16 records/s, so 6.4 and 3.2 that wait for the stops are gone as soon as these.
         "kept up": (
             False,

@@ -50,7 +50,7 @@ def test_a_simulation_computes_the_inputs_from_its_arrays() -> None:
     group = Group.from_members({"t": 4}, members, lags={"t": [40, 30, 20, 10]})
     group = group.with_state(np.array([0, 0, 1, 1], dtype=np.int32), group.lag)
     target = np.array([0, 1, 1, 1], dtype=np.int32)
-    plan = SimulatedPlan(group, target, group.lag.astype(np.float64), np.ones(2))
+    plan = SimulatedPlan(group, target, group.lag.astype(np.float64), np.ones(2), GroupSettings())
     assert dict(plan) == {
         "count_gap": 2,
         "moves": 1,
@@ -65,6 +65,19 @@ def test_a_simulation_computes_the_inputs_from_its_arrays() -> None:
     assert len(plan) == len(PLAN_INPUTS)
     assert not passes_gates(SETTINGS, plan)
     assert passes_gates(SETTINGS | {"count_slack": 1}, plan)
+
+
+def test_counts_of_topics_that_stay_together_are_of_units() -> None:
+    group = Group.from_members({"t": 3, "u": 3}, [Member(name, ("t", "u")) for name in ("a", "b")])
+    # Two units with one member and one with the other, each of two partitions.
+    target = np.array([0, 0, 1, 0, 0, 1], dtype=np.int32)
+    apart, united = (
+        SimulatedPlan(group, target, np.zeros(6), np.ones(2), GroupSettings(together=together))
+        for together in ((), (("t", "u"),))
+    )
+    assert (apart["count_gap"], united["count_gap"]) == (2, 1)
+    assert not passes_gates(SETTINGS, apart)
+    assert passes_gates(SETTINGS, united)
 
 
 def test_the_first_plan_of_a_scenario_has_no_cooldown() -> None:

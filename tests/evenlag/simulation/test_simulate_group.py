@@ -222,7 +222,7 @@ def test_a_policy_by_lag_rests_between_its_own_rebalances() -> None:
     assert moves[0] > moves[1] == 1
 
 
-@pytest.mark.parametrize(
+each_requirement = pytest.mark.parametrize(
     ("owners", "settings", "is_made"),
     [
         ([0, 0, 1, 1], {}, False),
@@ -232,6 +232,9 @@ def test_a_policy_by_lag_rests_between_its_own_rebalances() -> None:
     ],
     ids=["nothing required", "uneven counts", "a free partition", "topics apart"],
 )
+
+
+@each_requirement
 def test_a_replay_holds_plans_by_time_to_the_floor_where_planning_does(
     owners: list[int], settings: dict[str, Any], is_made: bool
 ) -> None:
@@ -245,6 +248,20 @@ def test_a_replay_holds_plans_by_time_to_the_floor_where_planning_does(
     assert planner.time_plan is not None
     assert planner.time_plan.net_record_s < rule.min_saved_record_s
     assert np.bincount(target, group.lag).tolist() == ([30, 30] if is_made else [60, 0])
+    assert planner.passes_gates(group, target) is is_made
+
+
+@each_requirement
+def test_an_idle_group_gets_the_plans_in_a_replay_that_are_made_whatever_they_save(
+    owners: list[int], settings: dict[str, Any], is_made: bool
+) -> None:
+    group = Group.from_members({"t": 2, "u": 2}, [Member(name, ("t", "u")) for name in ("a", "b")])
+    group = group.with_state(np.array(owners, dtype=np.int32), group.lag)
+    rule = GroupSettings(**settings)
+    planner = Planner(parse_candidate(rule.assignor), CandidateSettings(rule, {}))
+    target = planner.target(group, np.zeros(4), np.zeros(4, dtype=np.bool_))
+    assert bool((target != group.live_owner).any()) is is_made
+    assert np.bincount(target).tolist() == [2, 2]
     assert planner.passes_gates(group, target) is is_made
 
 
