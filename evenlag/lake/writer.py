@@ -103,7 +103,8 @@ class DirectWriter:
                 if self.lake.count(self.table, filters=written):
                     return False
                 batches = chain.from_iterable(self.conform(part).to_batches() for part in read())
-                with rows_on_disk(stored_schema(self.table), batches) as rows:
+                on_disk = rows_on_disk(stored_schema(self.table), batches)
+                with write_errors(self.lake.paths, self.table), on_disk as rows:
                     self.commit(delta, rows, [self.guard(cluster)])
                 return True
 

@@ -194,9 +194,10 @@ def plan_group(
         too_small = _too_small(rows, settings, time, capacity, target)
     if too_small:
         time, target, after = None, now, measure(group, now)
-    gain = None if required else relative_gain(load, capacity, now, target)
-    if time and not required and settings.load is Load.TIME:
-        gain = time.gain
+    gain = None
+    if not required:
+        is_by_time = settings.load is Load.TIME
+        gain = time.gain if time and is_by_time else relative_gain(load, capacity, now, target)
     across_before, across_after = _shares_across(group, load, rows.held, target)
     found = find_violations(group, target, together=settings.together)
     group_fingerprint = _fingerprint(rows)

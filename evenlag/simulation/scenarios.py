@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 import numpy as np
@@ -50,7 +51,7 @@ def passes_gates(settings: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
     return all(gate.passes(settings, plan) for gate in _PLAN_GATES)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SimulatedPlan(Mapping[str, Any]):
     """Inputs of the gates for one simulated plan, int32 [P]; each is computed when a gate reads it."""
 
@@ -61,7 +62,7 @@ class SimulatedPlan(Mapping[str, Any]):
     rule: GroupSettings
     time: TimePlan | None = None
 
-    @property
+    @cached_property
     def is_required(self) -> bool:
         """See :func:`~evenlag.planning.group_planner.is_required`."""
         return is_required(self.group, self.rule, self["count_gap"])

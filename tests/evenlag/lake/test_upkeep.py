@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from contextlib import contextmanager
 from datetime import date, timedelta
@@ -18,7 +19,8 @@ from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
 from evenlag.lake.tables import RUNS, Column, Table
 from evenlag.lake.upkeep import direct_tables
 from evenlag.lake.upkeep.direct_tables import delete_part, rewrite_days, vacuum_table
-from evenlag.lake.writer import append_once
+from evenlag.lake.writer import DirectWriter, append_once
+from tests.evenlag.lake.test_writer_races import arrow_rows
 from tests.support.lakes.aged import age
 from tests.support.lakes.run_rows import run, run_ids
 from tests.truth.oracle.delta_files import live_files
@@ -203,3 +205,19 @@ def test_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match=r"table runs of .* does not exist"):
         vacuum_table(LakePaths(str(tmp_path)), RUNS, 7)
     assert list(tmp_path.iterdir()) == []
+
+
+def append_in_parts(root: Path) -> None:
+    rows = arrow_rows([run("new")])
+    DirectWriter(str(root), RUNS).append_parts(lambda: [rows], "c", [("run_id", "=", "new")])
+
+
+@pytest.mark.parametrize("write", [compact, append_in_parts])
+def test_a_folder_for_temporary_files_that_cannot_be_used_is_an_error_of_one_line(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_days(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(LakeError, match=r"^table runs of .* cannot be written: .*gone[^\n]*$"):
+        write(tmp_path)
+    assert run_ids(tmp_path) == [str(number) for number in range(5)]
