@@ -3,7 +3,7 @@
 ``python -m tests.bench.burst [--every SECONDS] [--only CLIENT ...] [--bursts N] [--groups N]`` runs cycles by
 ``evenlag run --watch --publish`` beside real consumers of each client, at Kafka's default timings. Each group
 gets a burst at a random time of the interval, again and again, and ``docs/bench/burst.json`` gets the time
-until its consumers own what the hint says, with its parts: until the hint is published, and following.
+until its consumers own what the hint says, and its parts: until the hint is published, and following.
 Owners come from the consumers' own journals, plans from the lake. The groups have no cooldown. Members of
 ``java-asks`` request rebalances for hints themselves, evenlag's temporary member does it for ``java``. Before
 the bursts, it measures the CPU of the cycles, and of the broker with and without them.
@@ -29,7 +29,7 @@ from evenlag.enums import PlanEvent
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import PLAN_ASSIGNMENTS
 from sandbox.kafka.jvm_jars import ASSIGNOR_CLASS, build_plugin
-from tests.bench.support.cycle_world import CycleWorld
+from tests.bench.support.cycle_world import HINT_TOPIC, CycleWorld
 from tests.bench.support.machine import this_machine
 from tests.soak.probes import cpu_seconds
 
@@ -138,7 +138,7 @@ def measure(client: str, num_bursts: int, num_groups: int, every_s: float) -> di
         broker = {
             "properties": {
                 "group.consumer.assignors": f"uniform,range,{ASSIGNOR_CLASS}",
-                "evenlag.hint.topic": "hints",
+                "evenlag.hint.topic": HINT_TOPIC,
             },
             "class_path": [build_plugin(folder)],
         }
@@ -168,7 +168,8 @@ def measure(client: str, num_bursts: int, num_groups: int, every_s: float) -> di
                     active[group] = Burst(world, group, backlog_s)
         while {burst.run_id for burst in followed} - {cycle["run_id"] for cycle in _cycles(output)}:
             time.sleep(0.5)
-        rows = [_row(burst, _cycles(output)) for burst in followed]
+        ended = _cycles(output)
+        rows = [_row(burst, ended) for burst in followed]
     names = sorted(rows[0])
     return {
         "busy_cores": {"cycles": cycles, "broker": with_cycles, "broker_without_cycles": without},

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLUSTER: Final = "bench"
+HINT_TOPIC: Final = "hints"
 # Partitions and consumers of each group.
 GROUPS: Final = {"orders": (25, 3), "bills": (6, 2)}
 RECORDS_PER_S: Final = 200
@@ -21,7 +22,7 @@ _POLICY: Final = """\
 lake: {lake}
 audit_schedule: null
 clusters:
-  bench: {{bootstrap_servers: "{servers}", hint_topic: hints, schedule: null}}
+  bench: {{bootstrap_servers: "{servers}", hint_topic: {hints}, schedule: null}}
 groups:
   - {{match: "*", mode: auto, reset_policy: earliest, min_gain: 0.05, gates: {{cooldown_s: 0}}}}
 """
@@ -59,7 +60,9 @@ class CycleWorld:
         with ExitStack() as stack:
             self.broker = stack.enter_context(Broker.start(self.folder / "node", **self._broker_options))
             servers = self.broker.bootstrap_servers
-            self.config.write_text(_POLICY.format(lake=self.lake, servers=servers), encoding="utf-8")
+            self.config.write_text(
+                _POLICY.format(lake=self.lake, servers=servers, hints=HINT_TOPIC), encoding="utf-8"
+            )
             for name, (num_partitions, num_consumers) in self.groups.items():
                 workload = FaultyWorkload(
                     {"bootstrap_servers": servers},
@@ -67,7 +70,7 @@ class CycleWorld:
                     topic=name,
                     num_partitions=num_partitions,
                     group_id=name,
-                    hint_topic="hints",
+                    hint_topic=HINT_TOPIC,
                     consumer=self._consumer,
                 )
                 self.workloads[name] = stack.enter_context(workload)
