@@ -27,7 +27,6 @@ from evenlag.quality.checks import (
     LAG_COLUMNS,
     MEMBER_COLUMNS,
     OFFSET_COLUMNS,
-    Suite,
     combine,
     count_partitions,
     measure_groups,
@@ -35,7 +34,7 @@ from evenlag.quality.checks import (
     read_results,
     stopping_failures,
 )
-from spark_jobs.steps.expectations import run_suite, verdict_columns
+from spark_jobs.steps.expectations import find_failures, verdict_columns
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 
 _LOG = named_logger(__name__)
@@ -128,10 +127,7 @@ def _check_results(measures: Mapping[str, Any], settings: QualitySettings) -> li
     plain = settings.model_dump(mode="json")
     allowed = {check.limit_column: check.allowed(plain) for check in CHECKS}
     frame = pd.DataFrame([{"key": "snapshot", **measures, **allowed}])
-    failed: dict[str, frozenset[str]] = {}
-    for suite in Suite:
-        checks = [check for check in CHECKS if check.suite is suite]
-        failed |= run_suite(suite.value, checks, frame, key="key", consequence=_NOT_TRUSTED)
+    failed = find_failures(CHECKS, frame, key="key", consequence=_NOT_TRUSTED)
     return [
         {
             "suite": check.suite.value,

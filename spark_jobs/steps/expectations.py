@@ -30,25 +30,28 @@ logging.getLogger(_LIBRARY).setLevel(logging.WARNING)
 _ONE_CONTEXT: Final = threading.Lock()
 
 
-def run_suite(
-    name: str, entries: Sequence[Entry], frame: pd.DataFrame, *, key: str, consequence: str
+def find_failures(
+    entries: Sequence[Entry], frame: pd.DataFrame, *, key: str, consequence: str
 ) -> dict[str, frozenset[str]]:
     """Evaluate for all rows at once that each entry's observed values compare to its limits.
 
     Returns the keys of the rows that failed, by the name of the entry.
     """
     gx = import_great_expectations()
-    # Of a single row it need not find out which one failed: that is half of its work.
-    single = frame[key].iloc[0] if len(frame) == 1 else None
     values = _comparable(frame, entries)
     with _ONE_CONTEXT:
         # The context lives as long as the validation: a long-lived one keeps what it has validated.
-        context = gx.get_context(mode="ephemeral")
-        [result] = _run_checkpoint(context, name, entries, values, key if single is None else None)
-    found = {one.expectation_config.meta["name"]: one for one in result.results}
-    return {
-        entry.name: frozenset(_failed_rows(entry, found[entry.name], key, single, consequence))
-        for entry in entries
+        asset = _asset(gx.get_context(mode="ephemeral"), "rows")
+        batch = asset.add_batch_definition_whole_dataframe("rows").get_batch({"dataframe": values})
+        found = _validate(batch, entries, {"result_format": "BOOLEAN_ONLY"}, consequence)
+        failed = [entry for entry in entries if not found[entry.name].success]
+        # To find out which rows fail is most of its work.
+        listed = _validate(batch, failed, _listed_by(key), consequence) if failed and len(frame) > 1 else None
+    return {entry.name: frozenset() for entry in entries} | {
+        entry.name: _listed_keys(entry, listed[entry.name], key, consequence)
+        if listed
+        else frozenset(frame[key])
+        for entry in failed
     }
 
 
@@ -73,7 +76,7 @@ def gate_verdicts(frame: pd.DataFrame, *, gates: Sequence[Gate] = GATES) -> list
     if frame.empty:
         return []
     judged = _with_values(frame, gates)
-    failed = run_suite("gates", gates, judged, key="plan_id", consequence="no plan passes")
+    failed = find_failures(gates, judged, key="plan_id", consequence="no plan passes")
     rows = []
     for plan in judged.to_dict("records"):
         for gate in gates:
@@ -107,30 +110,47 @@ def import_great_expectations() -> Any:
     return gx
 
 
-def _run_checkpoint(
-    context: Any, name: str, entries: Iterable[Entry], values: pd.DataFrame, listed_by: str | None
-) -> Iterable[Any]:
-    """Add a suite, its validation of comparable values, and a checkpoint of its name; return what this finds.
+def _asset(context: Any, name: str) -> Any:
+    """Add an asset of data frames to a context."""
+    context.variables.progress_bars = {"globally": False}
+    return context.data_sources.add_pandas(name).add_dataframe_asset(name)
 
-    listed_by: The column by which failing rows are listed; None if they are not.
-    """
+
+def _listed_by(key: str) -> dict[str, Any]:
+    """Return the format of results that list the failing rows by a column."""
+    return {"result_format": "COMPLETE", "unexpected_index_column_names": [key]}
+
+
+def _validate(
+    batch: Any, entries: Iterable[Entry], result_format: dict[str, Any], consequence: str
+) -> dict[str, Any]:
+    """Return the result of each entry's expectation by the entry's name."""
     import great_expectations as gx
 
-    context.variables.progress_bars = {"globally": False}
-    asset = context.data_sources.add_pandas(name).add_dataframe_asset(name)
-    suite = gx.ExpectationSuite(name=name, expectations=[_expectation(entry) for entry in entries])
-    validation = gx.ValidationDefinition(
-        name=name, data=asset.add_batch_definition_whole_dataframe(name), suite=context.suites.add(suite)
-    )
-    listed = {"result_format": "COMPLETE", "unexpected_index_column_names": [listed_by]}
-    checkpoint = gx.Checkpoint(
-        name=name,
-        validation_definitions=[context.validation_definitions.add(validation)],
-        result_format=listed if listed_by else {"result_format": "BOOLEAN_ONLY"},
-    )
-    run = context.checkpoints.add(checkpoint).run({"dataframe": values})
-    found: Iterable[Any] = run.run_results.values()
+    suite = gx.ExpectationSuite(name="rows", expectations=[_expectation(entry) for entry in entries])
+    results = batch.validate(suite, result_format=result_format).results
+    found = {one.expectation_config.meta["name"]: one for one in results}
+    for name, result in found.items():
+        raised: Mapping[str, Any] = result.exception_info or {}
+        if raised.get("raised_exception") or any(
+            isinstance(info, dict) and info.get("raised_exception") for info in raised.values()
+        ):
+            raise QualityCheckError(f"{name} could not be evaluated, so {consequence}: {raised}")
     return found
+
+
+def _run_checkpoint(
+    context: Any, name: str, entries: Iterable[Entry], values: pd.DataFrame, key: str
+) -> None:
+    """Add a suite, its validation of comparable values, and a checkpoint of its name, and run this."""
+    import great_expectations as gx
+
+    suite = gx.ExpectationSuite(name=name, expectations=[_expectation(entry) for entry in entries])
+    data = _asset(context, name).add_batch_definition_whole_dataframe(name)
+    validation = gx.ValidationDefinition(name=name, data=data, suite=context.suites.add(suite))
+    definitions = [context.validation_definitions.add(validation)]
+    checkpoint = gx.Checkpoint(name=name, validation_definitions=definitions, result_format=_listed_by(key))
+    context.checkpoints.add(checkpoint).run({"dataframe": values})
 
 
 def _with_values(frame: pd.DataFrame, gates: Sequence[Gate]) -> pd.DataFrame:
@@ -181,22 +201,11 @@ def _expectation(entry: Entry) -> Any:
     )
 
 
-def _failed_rows(entry: Entry, result: Any, key: str, single: Any, consequence: str) -> list[str]:
-    """Keys of the rows that failed; `single` is the key of the only row, else None."""
-    raised: Mapping[str, Any] = result.exception_info or {}
-    broken = raised.get("raised_exception") or any(
-        isinstance(info, dict) and info.get("raised_exception") for info in raised.values()
-    )
-    if broken:
-        raise QualityCheckError(f"{entry.name} could not be evaluated, so {consequence}: {raised}")
-    if result.success:
-        return []
-    if single is not None:
-        return [single]
+def _listed_keys(entry: Entry, result: Any, key: str, consequence: str) -> frozenset[str]:
     rows = result.result.get("unexpected_index_list")
     if not rows:
         raise QualityCheckError(f"{entry.name} failed without saying for which rows, so {consequence}")
-    return [row[key] for row in rows]
+    return frozenset(row[key] for row in rows)
 
 
 def _value_text(value: Any) -> str | None:

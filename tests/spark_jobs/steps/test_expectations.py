@@ -108,7 +108,7 @@ def generated_plan(random: Random, number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("num_plans", [1, 2, 2_000])
 def test_verdicts_are_those_of_plain_comparisons(num_plans: int) -> None:
-    """One plan is validated in another way than several: see ``run_suite``."""
+    """One plan is validated in another way than several: see ``find_failures``."""
     random = Random(num_plans)  # noqa: S311  # repeatable on purpose
     plans = [generated_plan(random, number) for number in range(num_plans)]
     verdicts = gate_verdicts(pd.DataFrame.from_records(plans))
