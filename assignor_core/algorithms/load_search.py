@@ -44,6 +44,57 @@ def lower_bound(
     return max(bound, float(single.max(initial=0.0)))
 
 
+def bound_of_counts(
+    classes: Classes, load: NDArray[np.float64], capacity: NDArray[np.float64], gap: int
+) -> float:
+    """Return a lower bound of the largest load by capacity where counts differ by no more than `gap`.
+
+    Of the k M + 1 heaviest rows, some of M members has k + 1. Where all members subscribe to all rows, it has
+    as many rows as the counts ask for, the others at least as heavy as the lightest.
+    """
+    everybody = classes.eligible.any(axis=0)
+    members = int(everybody.sum())
+    heaviest = -np.sort(-load[classes.class_of_row >= 0])
+    num_rows = len(heaviest)
+    if not num_rows:
+        return 0.0
+    least = -(((members - 1) * gap - num_rows) // members) if len(classes.size) == 1 else 0
+    sums = np.concatenate([[0.0], np.cumsum(heaviest)])
+    more = np.arange((num_rows - 1) // members + 1)
+    lightest = (least - more - 1).clip(min=0)
+    shared = sums[more * members + 1] - sums[more * members - more]
+    shared += sums[num_rows] - sums[num_rows - lightest]
+    return float(shared.max() / capacity[everybody].max())
+
+
+def bound_of_moves(
+    group: Group,
+    load: NDArray[np.float64],
+    capacity: NDArray[np.float64],
+    pinned: NDArray[np.bool_],
+    most: int,
+) -> float:
+    """Return a lower bound of the largest load by capacity where at most so many rows leave their live owner.
+
+    The most loaded members give their heaviest rows, and nobody has to take them.
+    """
+    rows = np.flatnonzero(group.live_owner >= 0)
+    owner = group.live_owner[rows]
+    loads = np.bincount(owner, load[rows], minlength=group.num_members)
+    movable, owner = rows[~pinned[rows]], owner[~pinned[rows]]
+    order = np.lexsort((-load[movable], owner))
+    given, owner = load[movable[order]], owner[order]
+    fixed = loads - np.bincount(owner, given, minlength=group.num_members)
+    bound = float((fixed / capacity).max())
+    if most >= len(given):
+        return bound
+    # What its owner has before it gives a row away.
+    before = np.cumsum(given) - given
+    first = np.searchsorted(owner, owner)
+    ratios = (loads[owner] - (before - before[first])) / capacity[owner]
+    return max(bound, float(-np.partition(-ratios, most)[most]))
+
+
 def place_free_by_load(
     group: Group,
     classes: Classes,
@@ -165,7 +216,8 @@ class LoadSearch:
     `rows` are each member's rows ascending by load, `held` int64 [K, M] how many of a class a member has,
     `max_gap` the largest difference of counts over which a partition may be movable, and `budget` how many
     more rows may leave their live owners. `thrift` is how much a step's cost weighs against its gain: 0 takes
-    the largest gain, 1 the largest gain a move. After `most_effort` searched steps no new start is tried.
+    the largest gain, 1 the largest gain a move. After `most_effort` searched steps no new start is tried, and
+    none once the largest load by capacity is `enough`.
     """
 
     def __init__(
@@ -180,6 +232,7 @@ class LoadSearch:
         budget: int,
         thrift: float = 1.0,
         most_effort: int = 0,
+        enough: float = 0.0,
     ) -> None:
         self.load = load
         self.capacity = capacity
@@ -189,7 +242,7 @@ class LoadSearch:
         self.row_class = classes.class_of_row
         self.eligible = classes.eligible
         self.budget, self.max_gap = budget, 0
-        self.thrift, self.effort, self.most_effort = thrift, 0, most_effort
+        self.thrift, self.effort, self.most_effort, self.enough = thrift, 0, most_effort, enough
         self.is_small = group.num_partitions * group.num_members <= _SMALL
         self._set(assignment)
 
@@ -221,6 +274,11 @@ class LoadSearch:
         """Return to a saved state; see `save`."""
         self._set(saved[0])
         self.budget = saved[1]
+
+    def may_start(self, best: RankedAssignment) -> bool:
+        """Whether another start may be tried: the best so far is not good enough, and effort is left."""
+        excess, loads, _ = best.rank
+        return self.effort <= self.most_effort and (excess > 0 or loads[0] > self.enough)
 
     @property
     def ratios(self) -> NDArray[np.float64]:
@@ -627,7 +685,7 @@ def _try_each(
     saved, tries = start
     chosen = saved
     for row, member in tries:
-        if search.effort > search.most_effort:
+        if not search.may_start(best):
             break
         search.restore(saved)
         if search.budget < 1 and search.assignment[row] == search.owner[row]:

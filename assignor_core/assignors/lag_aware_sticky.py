@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from assignor_core.algorithms.load_search import (
     LoadSearch,
     RankedAssignment,
+    bound_of_counts,
+    bound_of_moves,
     lower_bound,
     place_free_by_load,
     ranked_assignment,
@@ -193,12 +195,18 @@ class LagAwareStickyAssignor(Assignor):
         allowed = 1 + self.count_slack
         is_small = group.num_partitions * group.num_members <= _SMALL
         bound = lower_bound(group, classes, load, capacity, pinned)
-        # No plan is below the bound: where even that gains too little, there is nothing to look for.
-        gains_too_little = bound * (1 - _ROUNDING) > before * (1 - self.min_gain)
+        # No plan within the limits is below this: where even that gains too little, there is nothing to do.
+        within = max(
+            bound,
+            bound_of_counts(classes, load, capacity, allowed),
+            bound_of_moves(group, load, capacity, pinned, budget),
+        )
+        gains_too_little = within * (1 - _ROUNDING) > before * (1 - self.min_gain)
         if self.min_gain > 0 and gains_too_little and largest_count_gap(group, start) <= allowed:
             return LoadPlan(start, forced, before, before, bound, 0)
         # What is left above the bound, then, is less than a single move has to bring.
-        enough = bound + max(bound * _NEAR, self.min_gain * before)
+        nearest = within * (1 + _NEAR)
+        enough = max(nearest, bound + self.min_gain * before)
         best: RankedAssignment | None = None
         for thrift in _THRIFTS if is_small and self.effort else _THRIFTS[:1]:
             search = LoadSearch(
@@ -211,6 +219,7 @@ class LagAwareStickyAssignor(Assignor):
                 budget=budget,
                 thrift=thrift,
                 most_effort=self.effort,
+                enough=nearest,
             )
             found = self._search(search, allowed, enough)
             best = found if best is None or found.rank < best.rank else best
