@@ -20,11 +20,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import pyarrow as pa
 
 from evenlag.errors import JobError, LakeError, SchemaError
+from evenlag.lake.file_pruning import in_range
 from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.schema_evolution import PROTOCOL
 from evenlag.lake.small_files import forget_files
@@ -56,6 +57,8 @@ _IDLE: Final[dict[str, _Idle]] = {}
 _RETURN_LOCK: Final = threading.Lock()
 _IN_USE: ContextVar[Mapping[str, Any]] = ContextVar("tables that a thread uses", default=MappingProxyType({}))
 _LOOK: ContextVar[Look | None] = ContextVar("how new tables have to be", default=None)
+# Attribute of an open table: its data files, and of which version they are.
+_ACTIONS: Final = "_evenlag_actions"
 # When this process knows of a commit that no open table of its has.
 _WRITTEN: Final[dict[str, float]] = {}
 # Of a few lakes.
@@ -213,11 +216,18 @@ def table_version(paths: LakePaths, table: Table) -> int | None:
 
 
 def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
-    """Read the data files of a table, one per row: path, size, partition values and statistics."""
+    """Read the data files of a table, one per row: path, size, partition values and statistics.
+
+    A value that Python does not have is null. An open table is read once in each of its versions.
+    """
+    version, known = delta.version(), getattr(delta, _ACTIONS, None)
+    if known is not None and known[0] == version:
+        return cast("pa.Table", known[1])
     with lake_errors(paths, table, "its log"):
-        actions = pa.table(delta.get_add_actions(flatten=True))
+        actions = in_range(pa.table(delta.get_add_actions(flatten=True)))
         if paths.is_local:
-            _check_complete(paths.local_root / table.name / LOG_FOLDER, delta.version(), actions.num_rows)
+            _check_complete(paths.local_root / table.name / LOG_FOLDER, version, actions.num_rows)
+    setattr(delta, _ACTIONS, (version, actions))
     return actions
 
 

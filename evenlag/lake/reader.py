@@ -338,7 +338,7 @@ class LakeReader:
                 yield None
                 return
             check_protocol(delta, table)
-            actions = in_range(read_actions(delta, self.paths, table))
+            actions = read_actions(delta, self.paths, table)
         with lake_errors(self.paths, table, "its data files"):
             check_types(table, log_types(delta))
             condition = None
