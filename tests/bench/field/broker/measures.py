@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from sandbox.workload.evidence import Ownership
     from tests.bench.field.traces import Trace
+
+# After its first record, a group has settled for long; the first plan comes later.
+_SETTLED_NS: Final = 20_000_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,15 +61,26 @@ def read_starts(folder: Path, trace: Trace, begin_ns: int) -> Starts:
 
 
 def first_owners(folder: Path, trace: Trace) -> list[int]:
-    """Return the number of the pod that has started each partition's first record; -1 without any."""
+    """Return the number of the pod that owns each partition at first; -1 without any.
+
+    It starts the partition's first record after the group has settled: in the consumer protocol the first
+    member has all partitions for some seconds.
+    """
+    journals = [
+        (int(path.stem.rpartition("-")[2]), np.sort(read_entries(path.parent, path.name), order="started_ns"))
+        for path in sorted(folder.glob("*.records"))
+    ]
+    begun_ns = (int(entries["started_ns"][0]) for _, entries in journals if len(entries))
+    settled_ns = min(begun_ns, default=0) + _SETTLED_NS
     first_ns, owner = np.full((2, trace.num_partitions), -1, dtype=np.int64)
-    for path in sorted(folder.glob("*.records")):
-        entries = np.sort(read_entries(path.parent, path.name), order="started_ns")
-        partition, at = np.unique(entries["partition"], return_index=True)
-        started_ns = entries["started_ns"][at].astype(np.int64)
+    for pod, entries in journals:
+        started_ns = entries["started_ns"].astype(np.int64)
+        later = started_ns >= settled_ns
+        partition, at = np.unique(entries["partition"][later], return_index=True)
+        started_ns = started_ns[later][at]
         is_first = (owner[partition] < 0) | (started_ns < first_ns[partition])
         first_ns[partition[is_first]] = started_ns[is_first]
-        owner[partition[is_first]] = int(path.stem.rpartition("-")[2])
+        owner[partition[is_first]] = pod
     found: list[int] = owner.tolist()
     return found
 

@@ -52,12 +52,15 @@ def write_events(folder: Path, name: str, rows: list[tuple[float, str, Any]]) ->
             file.write(json.dumps(event | (value if isinstance(value, dict) else {})) + "\n")
 
 
-def test_first_owners_are_the_pods_that_started_the_first_records(tmp_path: Path) -> None:
-    trace = small_trace(num_partitions=3)
-    write_records(tmp_path, [(1, 0, 0, 0.5), (0, 1, 2, 0.5)], trace)
+def test_first_owners_are_the_pods_that_started_the_first_records_of_the_settled_group(
+    tmp_path: Path,
+) -> None:
+    trace = small_trace(num_partitions=4)
+    # The first pod has all for some seconds, the other one two of them later.
+    write_records(tmp_path, [(0, 0, 0, 0.5), (1, 0, 1, 0.5), (2, 0, 2, 0.5), (2, 1, 3, 30.0)], trace)
     (tmp_path / "pod-0.records").rename(tmp_path / "pod-4.records")
-    write_records(tmp_path, [(0, 0, 1, 0.1), (1, 1, 3, 0.1)], trace)
-    assert measures.first_owners(tmp_path, trace) == [0, 4, -1]
+    write_records(tmp_path, [(0, 1, 2, 40.0), (0, 2, 3, 50.0), (1, 1, 4, 60.0)], trace)
+    assert measures.first_owners(tmp_path, trace) == [0, 0, 4, -1]
 
 
 def test_waiting_counts_the_first_start_of_each_record_and_what_never_starts(tmp_path: Path) -> None:
