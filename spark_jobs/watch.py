@@ -5,7 +5,7 @@ also publishes. An error that may pass is reported, and the next cycle tries aga
 Any other error ends the job with its exit code.
 
 Without ``--cluster`` each cluster of the policy has cycles of its own, in a thread of its own, spread over
-the interval. Then no error ends the job, and no cluster waits for another one.
+the interval. Then no error ends the job, and clusters wait for each other only to compute in turn.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from evenlag.slot_clock import SlotClock
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_job
 from spark_jobs.runtime.event_channel import EventChannel
 from spark_jobs.runtime.session import OpenSession, WarmSession, quiet_log
+from spark_jobs.runtime.turns import Turns
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ class Watches:
     send: Callable[[JobEvent], None]
     _running: dict[str, threading.Thread] = field(default_factory=dict, init=False)
     _failed: list[BaseException] = field(default_factory=list, init=False)
+    _turns: Turns = field(default_factory=Turns, init=False)
     _is_over: bool = field(default=False, init=False)
 
     def run(self, session: WarmSession) -> NoReturn:
@@ -238,7 +240,9 @@ class Watches:
         try:
             time.sleep(offset.total_seconds())
             clock = SlotClock(self.every, offset=offset)
-            Watch(cluster, self.policy, clock, self.publishes, self._forward, is_alone=False).run(session)
+            watch = Watch(cluster, self.policy, clock, self.publishes, self._forward, is_alone=False)
+            with self._turns.shared():
+                watch.run(session)
         except BaseException as error:  # noqa: BLE001  # no fault of a cluster's cycle: main ends with it
             self._failed.append(error)
 
