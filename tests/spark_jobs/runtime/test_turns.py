@@ -1,4 +1,4 @@
-"""Turns to compute: how many at once, in which order, and that nobody waits for ever."""
+"""Turns to compute: how many at once, in which order, and that nobody waits without end."""
 
 from __future__ import annotations
 
