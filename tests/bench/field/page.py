@@ -75,11 +75,11 @@ def interval_text(interval: Interval, text: Callable[[float], str] = seconds) ->
 
     Examples
     --------
-    >>> interval_text((2.0, 1.0, 30.0))
-    '2.0 (1.0 to 30)'
+    >>> interval_text((2.0, 1.0, 30.0)).encode("ascii", "replace")
+    b'2.0 (1.0?30)'
     """
     value, low, high = map(text, interval)
-    return value if value == low == high else f"{value} ({low} to {high})"
+    return value if value == low == high else f"{value} ({low}\N{EN DASH}{high})"
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -96,8 +96,11 @@ def _ratio(value: float) -> str:
 
 def rank_rows(tables: Tables) -> list[str]:
     """Return evenlag beside Kafka's best assignor and among all, by trace."""
-    rows = _head("trace", "`evenlag`, s", "Kafka's best, s", "ratio", "rank", "ahead of it", "oracle, s")
-    for trace, table, best in _ranked(tables, JUDGED):
+    ranked = list(_ranked(tables, JUDGED))
+    rows = _head(
+        "trace", "`evenlag`, s", "Kafka's best, s", "ratio", _rank_title(ranked), "ahead of it", "oracle, s"
+    )
+    for trace, table, best in ranked:
         cells = (
             interval_text(table.interval(OURS, "p99_s")),
             f"{interval_text(table.interval(best, 'p99_s'))} `{best}`",
@@ -111,7 +114,8 @@ def rank_rows(tables: Tables) -> list[str]:
 
 def other_rank_rows(tables: Tables) -> list[str]:
     """Return the ratio and the rank at other utilisations."""
-    head = [f"{what} at {round(100 * each)} %" for each in OTHERS for what in ("ratio", "rank")]
+    titles = {each: ("ratio", _rank_title(list(_ranked(tables, each)))) for each in OTHERS}
+    head = [f"{what} at {round(100 * each)} %" for each in OTHERS for what in titles[each]]
     cells: dict[str, list[str]] = {}
     for number, utilisation in enumerate(OTHERS):
         for trace, table, best in _ranked(tables, utilisation):
@@ -130,7 +134,13 @@ def _ranked(tables: Tables, utilisation: float) -> Iterator[tuple[str, FieldTabl
 
 def _ratio_and_rank(table: FieldTable, best: str) -> tuple[str, str]:
     rank = interval_text(table.rank(), lambda rank: f"{rank:.0f}")
-    return interval_text(table.ratio(OURS, best), _ratio), f"{rank} of {len(table.others) + 1}"
+    return interval_text(table.ratio(OURS, best), _ratio), rank
+
+
+def _rank_title(ranked: Sequence[tuple[str, FieldTable, str]]) -> str:
+    """Return the title of ranks, with the number of ranks."""
+    numbers = sorted({len(table.others) + 1 for _, table, _ in ranked})
+    return f"rank of {' or '.join(map(str, numbers))}" if numbers else "rank"
 
 
 def field_rows(tables: Tables, *, kind: tuple[str, str] = SIMULATION) -> list[str]:

@@ -53,7 +53,11 @@ def test_evenlag_is_ranked_among_those_it_competes_with(tmp_path: Path) -> None:
     # Each seed has the same ratio, so that its interval is a point.
     assert ratio == "0.1"
     # Neither evenlag's other form nor the oracle takes a rank, nor who is better by 2 % only.
-    assert (rank, ahead) == ("2 of 5", "`share`")
+    assert (rank, ahead) == ("2", "`share`")
+    files = [file_of(tmp_path, "simulation", "simulation", WAITING_S)]
+    assert "| rank of 5 |" in render(
+        "<!-- table ranks: written by tests.bench.field -->\n<!-- end -->\n", files
+    )
 
 
 def test_a_run_on_the_broker_stands_beside_its_simulation(tmp_path: Path) -> None:
