@@ -31,7 +31,7 @@ PACKAGES: Final = (
     "tests",
 )
 PRODUCT: Final = PACKAGES[:6]
-_PARTS_WITHOUT_PAGES: Final = frozenset({".venv", ".cache", ".git", "dist", "node_modules"})
+_PARTS_WITHOUT_PAGES: Final = frozenset({".venv", ".cache", ".pytest_cache", ".git", "dist", "node_modules"})
 
 
 class Figure(NamedTuple):
