@@ -36,7 +36,6 @@ from evenlag.slot_clock import SlotClock
 from spark_jobs.runtime.entry_point import Job, RepeatedWork, end_process, run_job
 from spark_jobs.runtime.event_channel import EventChannel
 from spark_jobs.runtime.session import OpenSession, WarmSession, quiet_log
-from spark_jobs.runtime.turns import Turns
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 
 if TYPE_CHECKING:
@@ -211,7 +210,6 @@ class Watches:
     send: Callable[[JobEvent], None]
     _running: dict[str, threading.Thread] = field(default_factory=dict, init=False)
     _failed: list[BaseException] = field(default_factory=list, init=False)
-    _turns: Turns = field(default_factory=Turns, init=False)
     _is_over: bool = field(default=False, init=False)
 
     def run(self, session: WarmSession) -> NoReturn:
@@ -240,9 +238,7 @@ class Watches:
         try:
             time.sleep(offset.total_seconds())
             clock = SlotClock(self.every, offset=offset)
-            watch = Watch(cluster, self.policy, clock, self.publishes, self._forward, is_alone=False)
-            with self._turns.shared():
-                watch.run(session)
+            Watch(cluster, self.policy, clock, self.publishes, self._forward, is_alone=False).run(session)
         except BaseException as error:  # noqa: BLE001  # no fault of a cluster's cycle: main ends with it
             self._failed.append(error)
 

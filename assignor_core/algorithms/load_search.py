@@ -217,7 +217,7 @@ class LoadSearch:
     `max_gap` the largest difference of counts over which a partition may be movable, and `budget` how many
     more rows may leave their live owners. `thrift` is how much a step's cost weighs against its gain: 0 takes
     the largest gain, 1 the largest gain a move. After `most_effort` searched steps no new start is tried, and
-    none once the largest load by capacity is `enough`.
+    none once the largest load by capacity is `nearest`.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class LoadSearch:
         budget: int,
         thrift: float = 1.0,
         most_effort: int = 0,
-        enough: float = 0.0,
+        nearest: float = 0.0,
     ) -> None:
         self.load = load
         self.capacity = capacity
@@ -242,7 +242,7 @@ class LoadSearch:
         self.row_class = classes.class_of_row
         self.eligible = classes.eligible
         self.budget, self.max_gap = budget, 0
-        self.thrift, self.effort, self.most_effort, self.enough = thrift, 0, most_effort, enough
+        self.thrift, self.effort, self.most_effort, self.nearest = thrift, 0, most_effort, nearest
         self.is_small = group.num_partitions * group.num_members <= _SMALL
         self._set(assignment)
 
@@ -278,7 +278,7 @@ class LoadSearch:
     def may_start(self, best: RankedAssignment) -> bool:
         """Whether another start may be tried: the best so far is not good enough, and effort is left."""
         excess, loads, _ = best.rank
-        return self.effort <= self.most_effort and (excess > 0 or loads[0] > self.enough)
+        return self.effort <= self.most_effort and (excess > 0 or loads[0] > self.nearest)
 
     @property
     def ratios(self) -> NDArray[np.float64]:

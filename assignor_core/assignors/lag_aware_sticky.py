@@ -219,7 +219,7 @@ class LagAwareStickyAssignor(Assignor):
                 budget=budget,
                 thrift=thrift,
                 most_effort=self.effort,
-                enough=nearest,
+                nearest=nearest,
             )
             found = self._search(search, allowed, enough)
             best = found if best is None or found.rank < best.rank else best

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -30,13 +29,14 @@ class Turns:
         self._lock = threading.Lock()
 
     @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Let :func:`turn` take these turns in a block."""
-        token = _SHARED.set(self)
+    def turn(self) -> Iterator[None]:
+        """Compute in a turn."""
+        is_taken = self.take()
         try:
             yield
         finally:
-            _SHARED.reset(token)
+            if is_taken:
+                self.give_back()
 
     def take(self) -> bool:
         """Wait for a turn; return whether there was one in time."""
@@ -61,16 +61,5 @@ class Turns:
                 self._num_free += 1
 
 
-_SHARED: ContextVar[Turns | None] = ContextVar("turns that cycles share", default=None)
-
-
-@contextmanager
-def turn() -> Iterator[None]:
-    """Compute in a turn; at once where no cycles share turns."""
-    turns = _SHARED.get()
-    is_taken = turns is not None and turns.take()
-    try:
-        yield
-    finally:
-        if turns is not None and is_taken:
-            turns.give_back()
+CYCLE_TURNS: Final = Turns()
+"""The turns of all cycles in this process."""

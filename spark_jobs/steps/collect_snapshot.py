@@ -30,7 +30,7 @@ from evenlag.publishing.writing.topic_settings import read_max_bytes
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.frames import run_in_parallel
 from spark_jobs.runtime.progress import ReportProgress, no_progress
-from spark_jobs.runtime.turns import turn
+from spark_jobs.runtime.turns import CYCLE_TURNS
 from spark_jobs.steps.compute_lag import compute_lag
 from spark_jobs.steps.snapshot_rows import SnapshotRows
 
@@ -98,7 +98,7 @@ def collect_snapshot(
     _check_cluster_id(reader, name, reading.inventory.kafka_cluster_id)
     attempt = SnapshotRows(lake, reader, _marker(head, slot, run_id, reading, max_bytes))
     progress("observe: computing lag", 0, 1)
-    with turn():
+    with CYCLE_TURNS.turn():
         _write_rows(attempt, reading, policy)
     progress("observe: computing lag", 1, 1)
     if (datetime.now(UTC) - attempt.marker["started_at"]).total_seconds() > LONGEST_COMMIT_S:

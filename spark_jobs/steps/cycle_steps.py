@@ -31,7 +31,7 @@ from evenlag.publishing.sealing.row_seal import Sealer
 from spark_jobs.runtime.delta_lake import Lake
 from spark_jobs.runtime.progress import ReportProgress, no_progress
 from spark_jobs.runtime.session import sized_session
-from spark_jobs.runtime.turns import turn
+from spark_jobs.runtime.turns import CYCLE_TURNS
 from spark_jobs.steps.check_snapshot import stop_reason, try_check_snapshot
 from spark_jobs.steps.collect_snapshot import collect_snapshot
 from spark_jobs.steps.plan_groups import plan_groups
@@ -75,7 +75,7 @@ def run_observe(
     lake = Lake(spark, loaded.policy.lake)
     collected = collect_snapshot(lake, loaded.policy, cluster, slot, run_id=run_id, progress=progress)
     rows = collected.rows
-    with log_fields(snapshot_id=rows.snapshot_id), turn():
+    with log_fields(snapshot_id=rows.snapshot_id), CYCLE_TURNS.turn():
         speeds = measure_speeds(rows)
         forecasts = forecast_snapshot(rows, loaded.policy)
         advised = advise_snapshot(rows, loaded.policy)
@@ -106,7 +106,7 @@ _MAX_DECIDE_AGE: Final = timedelta(days=2)
 
 
 @_tended
-@turn()
+@CYCLE_TURNS.turn()
 def run_decide(
     spark: SparkSession,
     loaded: LoadedPolicy,

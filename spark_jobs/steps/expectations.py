@@ -47,12 +47,10 @@ def find_failures(
         failed = [entry for entry in entries if not found[entry.name].success]
         # To find out which rows fail is most of its work.
         listed = _validate(batch, failed, _listed_by(key), consequence) if failed and len(frame) > 1 else None
-    return {entry.name: frozenset() for entry in entries} | {
-        entry.name: _listed_keys(entry, listed[entry.name], key, consequence)
-        if listed
-        else frozenset(frame[key])
-        for entry in failed
-    }
+    keys, only = {entry.name: frozenset[str]() for entry in entries}, frozenset(frame[key])
+    for entry in failed:
+        keys[entry.name] = _listed_keys(entry, listed[entry.name], key, consequence) if listed else only
+    return keys
 
 
 def export_context(

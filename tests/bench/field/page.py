@@ -71,12 +71,12 @@ def seconds(value: float) -> str:
 
 
 def interval_text(interval: Interval, text: Callable[[float], str] = seconds) -> str:
-    """Return a value and its interval.
+    r"""Return a value and its interval.
 
     Examples
     --------
-    >>> interval_text((2.0, 1.0, 30.0)).encode("ascii", "replace")
-    b'2.0 (1.0?30)'
+    >>> interval_text((2.0, 1.0, 30.0)) == "2.0 (1.0\N{EN DASH}30)"
+    True
     """
     value, low, high = map(text, interval)
     return value if value == low == high else f"{value} ({low}\N{EN DASH}{high})"
@@ -114,11 +114,12 @@ def rank_rows(tables: Tables) -> list[str]:
 
 def other_rank_rows(tables: Tables) -> list[str]:
     """Return the ratio and the rank at other utilisations."""
-    titles = {each: ("ratio", _rank_title(list(_ranked(tables, each)))) for each in OTHERS}
+    ranked = {each: list(_ranked(tables, each)) for each in OTHERS}
+    titles = {each: ("ratio", _rank_title(ranked[each])) for each in OTHERS}
     head = [f"{what} at {round(100 * each)} %" for each in OTHERS for what in titles[each]]
     cells: dict[str, list[str]] = {}
     for number, utilisation in enumerate(OTHERS):
-        for trace, table, best in _ranked(tables, utilisation):
+        for trace, table, best in ranked[utilisation]:
             row = cells.setdefault(trace, [""] * len(head))
             row[2 * number : 2 * number + 2] = _ratio_and_rank(table, best)
     return [*_head("trace", *head), *(_row((f"`{trace}`", *row)) for trace, row in cells.items())]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from contextvars import copy_context
 from functools import partial
 
 import pytest
 
-from spark_jobs.runtime.turns import Turns, turn
+from spark_jobs.runtime.turns import Turns
 from tests.support.waiting import wait_until
 
 
@@ -17,7 +16,7 @@ def test_turns_are_given_in_the_order_of_asking() -> None:
     assert turns.take()
 
     def compute(number: int) -> None:
-        with turns.shared(), turn():
+        with turns.turn():
             order.append(number)
 
     def is_waiting(num_threads: int) -> bool:
@@ -25,7 +24,7 @@ def test_turns_are_given_in_the_order_of_asking() -> None:
 
     threads = []
     for number in range(5):
-        threads.append(threading.Thread(target=copy_context().run, args=(compute, number)))
+        threads.append(threading.Thread(target=compute, args=(number,)))
         threads[-1].start()
         wait_until(partial(is_waiting, number + 1))
     assert order == []
@@ -40,7 +39,7 @@ def test_so_many_compute_at_once() -> None:
     two = threading.Barrier(2)
 
     def compute(number: int) -> None:
-        with turns.shared(), turn():
+        with turns.turn():
             now.append(number)
             most.append(len(now))
             # Only with another one at the same time.
@@ -59,7 +58,7 @@ def test_so_many_compute_at_once() -> None:
 def test_nobody_waits_longer_than_the_limit() -> None:
     turns = Turns(1, 0.01)
     assert turns.take()
-    with turns.shared(), turn():
+    with turns.turn():
         pass
     assert not turns.take()
     turns.give_back()
@@ -69,10 +68,10 @@ def test_nobody_waits_longer_than_the_limit() -> None:
 def test_a_turn_is_given_back_after_an_error() -> None:
     turns = Turns(1, 60.0)
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError), turns.shared(), turn():
+        with pytest.raises(ZeroDivisionError), turns.turn():
             raise ZeroDivisionError
 
 
 def test_a_single_cycle_computes_at_once() -> None:
-    with turn():
+    with Turns().turn():
         pass
