@@ -30,6 +30,7 @@ from evenlag.job_events import CycleEnded, JobEvent, JobNotice, JobProgress
 from evenlag.lake.location import LakePaths
 from evenlag.logging_setup import log_fields, named_logger
 from evenlag.policy.loader import LoadedPolicy, find_policy_path, load_policy
+from evenlag.publishing.following import Following
 from evenlag.publishing.publish import publish_cycle
 from evenlag.redaction import redact
 from evenlag.slot_clock import SlotClock
@@ -116,6 +117,8 @@ class Watch:
     is_alone: bool = True
     _num_unexpected: int = field(default=0, init=False)
     _spark: SparkSession | None = field(default=None, init=False)
+    # Groups take longer to follow than a cycle takes, and others wait for the next one.
+    _following: Following = field(default_factory=Following, init=False)
 
     def run(self, session: WarmSession) -> None:
         """Run cycles until an error or an interrupt ends them, or the policy has no such cluster any more."""
@@ -169,7 +172,7 @@ class Watch:
                 cycle[step] = run_step(self._spark, loaded, self.cluster, slot, run_id, self._progress)
         if self.publishes:
             self._progress("publishing", 0, 1)
-            cycle[CycleStep.PUBLISH] = publish_cycle(loaded, self.cluster, slot, run_id)
+            cycle[CycleStep.PUBLISH] = publish_cycle(loaded, self.cluster, slot, run_id, self._following)
             self._progress("publishing", 1, 1)
 
     def _handle(self, error: BaseException, session: WarmSession) -> dict[str, Any]:

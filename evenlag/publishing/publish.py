@@ -8,6 +8,7 @@ make a repeat safe:
 3. Expire the plans that no longer apply: eligibility, live group, live lag.
 4. Write all hints in one transaction.
 5. Wait until the groups follow, and make those rebalance that do not by themselves; meanwhile refresh loads.
+   A process that runs cycle after cycle waits beside its next ones.
 6. Append the events.
 
 When the process is killed between 4 and 6, the repeat finds its plan on the topic (stage 2) and records it
@@ -19,8 +20,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -39,6 +41,7 @@ from evenlag.logging_setup import log_fields, named_logger
 from evenlag.policy.cluster_settings import ClusterSettings
 from evenlag.policy.loader import LoadedPolicy
 from evenlag.publishing.event_log import append_plan_events, plan_event
+from evenlag.publishing.following import Following
 from evenlag.publishing.hint_topic import MAX_PLAUSIBLE_SEQUENCE, TopicState, is_plausible, read_hint_topic
 from evenlag.publishing.loads import LoadsReport, refresh_loads
 from evenlag.publishing.plugin_memory import groups_without_room
@@ -92,10 +95,13 @@ class _Written:
     held: tuple[RefusedPlan, ...] = ()
 
 
-def publish_cycle(loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str) -> dict[str, int]:
+def publish_cycle(
+    loaded: LoadedPolicy, cluster: str, slot: datetime, run_id: str, following: Following | None = None
+) -> dict[str, int]:
     """Publish as the last step of a command's cycle, with the step in the log."""
     with log_fields(run_id=run_id, cluster=cluster, step=CycleStep.PUBLISH, slot=slot.isoformat()):
-        return publish_hints(loaded, cluster, slot, run_id, actor="command").summary()
+        report = publish_hints(loaded, cluster, slot, run_id, actor="command", following=following)
+        return report.summary()
 
 
 def publish_hints(
@@ -106,33 +112,59 @@ def publish_hints(
     *,
     actor: str = "evenlag",
     only: Collection[str] | None = None,
+    following: Following | None = None,
 ) -> PublishReport:
     """Publish the approved plans of a cluster up to a slot, and refresh the loads of its groups.
 
     The groups' current modes apply, not the modes that the plans were made in.
 
     only: Ids of the plans that may be published; all, and loads, when None.
+    following: What waits until the groups follow, and then records the plans; this call does if None. The
+        report has the groups whose waits have ended.
     """
     refresh = partial(refresh_loads, loaded, cluster) if only is None else LoadsReport
     reader, since = LakeReader(loaded.policy.lake), oldest_day(slot.astimezone(UTC))
+    beside = Following() if following is None else following
     with one_look():
-        if not find_approved(reader, cluster, since, only).open_ids:
-            return PublishReport(loads=refresh())
+        if not find_approved(reader, cluster, since, only).open_ids - beside.plan_ids:
+            return PublishReport(loads=refresh(), not_taken_up=beside.take_not_taken_up())
     settings = loaded.policy.clusters[cluster]
-    with admin_client(settings) as client:
+    with ExitStack() as stack:
+        client = stack.enter_context(admin_client(settings))
         ensure_hint_topic(client, settings)
         with hint_publisher(kafka_cluster_id(client), settings) as publisher, one_look(0.0):
             # Read behind the fence: no other run publishes from here on, and what another run published,
             # or a user withdrew, while this run hung is visible now.
             plans = read_publishable(loaded, cluster, slot, only=only)
-            written = _write_hints(loaded, cluster, plans, client, publisher)
+            written = _write_hints(loaded, cluster, plans, client, publisher, beside)
         # The publisher is closed, and no loads depend on whether the groups follow.
         loads = _in_thread(refresh)
-        # Before the events: when killed here, the repeat finds the hints on the topic and waits again.
-        costs: dict[str, FollowCost] = {}
-        reasons = _await_groups(client, settings, written.published, costs)
+        record = partial(_follow_and_record, loaded, cluster, client, run_id=run_id, actor=actor)
+        if following is None or not written.published:
+            reasons = record(written)
+        else:
+            record(replace(written, published=()))
+            waits = partial(_with, stack.pop_all(), partial(record, replace(written, expired=())))
+            following.start([done.plan for done in written.published], waits)
+            reasons = {}
+    report = _build_report(written, reasons, loads.result())
+    return replace(report, not_taken_up=[*beside.take_not_taken_up(), *report.not_taken_up])
+
+
+def _with(stack: ExitStack, work: Callable[[], _Result]) -> _Result:
+    with stack:
+        return work()
+
+
+def _follow_and_record(
+    loaded: LoadedPolicy, cluster: str, client: Any, written: _Written, *, run_id: str, actor: str
+) -> dict[str, str]:
+    """Wait until groups follow, append the events, and return why groups do not follow yet."""
+    # Before the events: when killed here, the repeat finds the hints on the topic and waits again.
+    costs: dict[str, FollowCost] = {}
+    reasons = _await_groups(client, loaded.policy.clusters[cluster], written.published, costs)
     append_plan_events(loaded.policy.lake, _build_events(written, cluster, run_id, actor, costs))
-    return _build_report(written, reasons, loads.result())
+    return reasons
 
 
 def _in_thread(work: Callable[[], _Result]) -> Future[_Result]:
@@ -151,15 +183,21 @@ def _in_thread(work: Callable[[], _Result]) -> Future[_Result]:
 
 
 def _write_hints(
-    loaded: LoadedPolicy, cluster: str, plans: Sequence[Plan], client: Any, publisher: Any
+    loaded: LoadedPolicy,
+    cluster: str,
+    plans: Sequence[Plan],
+    client: Any,
+    publisher: Any,
+    following: Following,
 ) -> _Written:
     """Select the plans that still apply and write their hints in one transaction."""
     settings = loaded.policy.clusters[cluster]
     state = read_hint_topic(settings, {plan["group_id"] for plan in plans})
-    published, waiting = reconcile_published(plans, state)
+    new, meanwhile = following.split(plans)
+    published, waiting = reconcile_published(new, state)
     if state.stopped:
         held = tuple(RefusedPlan(plan, "all hints are stopped", datetime.now(UTC)) for plan in waiting)
-        return _logged(_Written(published=tuple(published), held=held))
+        return _logged(_Written(published=tuple(published), expired=tuple(meanwhile), held=held))
     current = expire_stale(loaded, cluster, waiting, client)
     issued_at = datetime.now(UTC)
     last_sequences = read_last_sequences(loaded.policy.lake, cluster, issued_at)
@@ -172,7 +210,7 @@ def _write_hints(
         max_bytes=read_max_bytes(client, settings.hint_topic),
         issued_at=issued_at,
     )
-    expired = (*current.expired, *too_large)
+    expired = (*meanwhile, *current.expired, *too_large)
     for hint in hints:
         if (number := last_sequences.unrecorded(hint.plan["group_id"], state)) is not None:
             _LOG.warning(_NOT_OURS, number, settings.hint_topic, extra=_log_fields(hint.plan))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evenlag.errors import FencedPublisherError
+from evenlag.errors import FencedPublisherError, LakeError
 from evenlag.publishing import publish, publish_checks
+from evenlag.publishing.following import Following
 from evenlag.publishing.publish import PublishReport, publish_hints
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -125,6 +128,66 @@ def test_a_run_stuck_before_it_could_fence_puts_no_older_plan_over_a_newer_one(
     assert stuck.report == PublishReport()
     assert group.topic_state.hints[group.group_id].plan_id == newer
     assert group.events(older)["EXPIRED"]["reason"] == "a newer plan of the group is approved or published"
+
+
+def test_cycles_go_on_while_a_group_follows(group: LiveGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+    following, follows = Following(), threading.Event()
+
+    def await_groups(_: Any, __: Any, published: Any, *___: Any) -> dict[str, str]:
+        if not published:
+            return {}
+        assert follows.wait(600)
+        return {group.group_id: "its members are busy"}
+
+    def cycle() -> PublishReport:
+        now = datetime.now(UTC)
+        return publish_hints(group.loaded, group.name, now, "r", following=following)
+
+    monkeypatch.setattr(publish, "_await_groups", await_groups)
+    first = new_plan(group)
+    assert cycle().published == [(group.group_id, first, 1)]
+    assert "PUBLISHED" not in group.events(first)
+    # Its plan is no candidate, and one of a snapshot in which the group was about to change is out of date.
+    assert cycle() == PublishReport()
+    meanwhile = group.plan(mode="auto", approved=True, age_s=1)
+    assert cycle().published == []
+    reason = "it was planned while the group followed another hint"
+    assert group.events(meanwhile)["EXPIRED"]["reason"] == reason
+    follows.set()
+    wait_until(lambda: not following.plan_ids)
+    assert group.events(first)["PUBLISHED"]["sequence"] == 1
+    assert cycle().not_taken_up == [(group.group_id, first, "its members are busy")]
+    assert cycle().not_taken_up == []
+    # Slots are whole seconds.
+    time.sleep(1)
+    after = new_plan(group, age_s=0)
+    assert cycle().published == [(group.group_id, after, 2)]
+
+
+def test_a_wait_that_cannot_record_its_plan_is_repeated(
+    group: LiveGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    following, plan_id = Following(), new_plan(group)
+
+    def fail(*_: Any) -> None:
+        raise LakeError("the bucket does not answer")
+
+    def cycle() -> PublishReport:
+        now = datetime.now(UTC)
+        return publish_hints(group.loaded, group.name, now, "r", following=following)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publish, "_build_events", fail)
+        with pytest.raises(LakeError):
+            cycle()
+        patch.setattr(publish, "_build_events", lambda written, *_: fail() if written.published else [])
+        assert cycle().published == [(group.group_id, plan_id, 1)]
+        wait_until(lambda: not following.plan_ids)
+    assert "PUBLISHED" not in group.events(plan_id)
+    assert cycle().published == [(group.group_id, plan_id, 1)]
+    wait_until(lambda: not following.plan_ids)
+    assert group.events(plan_id)["PUBLISHED"]["sequence"] == 1
+    assert cycle() == PublishReport()
 
 
 def test_a_plan_that_a_person_rejected_meanwhile_is_not_published(
