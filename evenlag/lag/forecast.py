@@ -286,7 +286,8 @@ def _observed(rates: Rates, seen: Seen) -> Rates:
     whole = np.divide(arrived, seconds, out=np.full(len(seconds), np.nan), where=is_known)
     last = np.where(np.isfinite(seen.rate) & (is_known | np.isnan(rates.last)), seen.rate, whole)
     weight = -np.expm1(-np.where(is_known, seconds, 0.0) / _SMOOTHING_S)
-    smoothed = np.where(np.isnan(rates.smoothed), last, rates.smoothed + weight * (whole - rates.smoothed))
+    # A rate from before there is a state may be that of a topic's first seconds: no forecast by it is scored.
+    smoothed = np.where(np.isnan(rates.smoothed), whole, rates.smoothed + weight * (whole - rates.smoothed))
     # A log that ends earlier than it did has lost records: its rates stay as they were.
     is_newer = np.isfinite(seen.end) & ~(seconds < _LEAST_INTERVAL_S)
     return replace(
@@ -300,7 +301,7 @@ def _observed(rates: Rates, seen: Seen) -> Rates:
 
 def _anchored(rates: Rates, is_due: Bools, seen: Seen) -> Rates:
     """Begin a horizon with the partitions whose rates are known now; one that lost records has no anchor."""
-    is_begun = is_due & np.isfinite(rates.last) & np.isfinite(seen.end)
+    is_begun = is_due & np.isfinite(rates.smoothed) & np.isfinite(seen.end)
     is_lost = ~is_due & (seen.end < rates.anchor_end)
     anchors = {}
     for name in ("at_s", "end", "last", "smoothed"):
@@ -329,7 +330,7 @@ def _choose(errors: Errors, hour_s: float) -> Errors:
 def forecast_rates(rates: Rates, errors: Errors, seen: Seen, hours: Hours) -> Floats:
     """Return the mean rate of each partition in each step of its group's horizon: [N, STEPS]."""
     model = errors.model[seen.group]
-    level = np.where(model == _LAST, rates.last, rates.smoothed)
+    level = np.where((model == _LAST) | np.isnan(rates.smoothed), rates.last, rates.smoothed)
     found = np.repeat(np.nan_to_num(level, nan=0.0)[:, None], STEPS, axis=1)
     step_s = seen.horizon_s / STEPS
     for season, before in HOURS_BEFORE.items():
