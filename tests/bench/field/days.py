@@ -1,12 +1,11 @@
 """A month of many groups: days, weekends, bursts and deploys, in steps of a minute.
 
-``python -m tests.bench.field days`` writes ``docs/bench/field/days.json``: each group under
-cooperative-sticky and under evenlag, with a cycle each five minutes.
+``python -m tests.bench.field days`` runs each group under cooperative-sticky and under evenlag, with a cycle
+each five minutes. A group is a run of the trace ``month``, and its number the seed.
 """
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +15,7 @@ import numpy as np
 from tests.bench.field.contenders import chosen_settings, make_contender
 from tests.bench.field.field_table import OURS
 from tests.bench.field.keys import numbered_keys
-from tests.bench.field.results import FOLDER
+from tests.bench.field.results import FOLDER, ResultFile, code_hash, given_command, used_versions
 from tests.bench.field.simulator import run
 from tests.bench.field.traces import ZIPF, Pod, Trace
 
@@ -25,9 +24,11 @@ if TYPE_CHECKING:
 
     from tests.bench.field.simulate import Report
 
-RESULTS: Final = FOLDER / "days.json"
 BASE: Final = "cooperative-sticky"
 STEP_S: Final = 60
+TRACE: Final = "month"
+MEAN_UTILISATION: Final = 0.6
+"""What the results are kept as: the utilisation of a group is between 0.4 and 0.8."""
 _DAY_S: Final = 86_400
 _CYCLE_S: Final = 300
 _WARM_UP_S: Final = 3_600
@@ -53,7 +54,7 @@ def make_group(number: int, num_days: int) -> Trace:
         rates[first : first + length, chance.integers(num_keys)] += chance.uniform(0.03, 0.08)
     rates *= utilisation * num_pods * _SPEED / rates.sum(axis=1).mean()
     return Trace(
-        name="month", seed=number, utilisation=utilisation, duration_s=steps * STEP_S, warm_up_s=_WARM_UP_S,
+        name=TRACE, seed=number, utilisation=utilisation, duration_s=steps * STEP_S, warm_up_s=_WARM_UP_S,
         keys=numbered_keys(num_keys), counts=chance.poisson(rates * STEP_S), cost=np.ones(num_keys),
         pods=tuple(_pod(number) for number in range(num_pods)),
         changes=_deploys(num_pods, num_days), outages=(), num_partitions=num_partitions,
@@ -75,55 +76,31 @@ def _deploys(num_pods: int, num_days: int) -> tuple[tuple[int, tuple[int, ...]],
     return tuple(sorted(changes.items()))
 
 
-def run_group(number: int, num_days: int) -> dict[str, dict[str, float]]:
-    """Return the figures of a group by contender."""
+def run_group(number: int, num_days: int) -> list[dict[str, Any]]:
+    """Return the figures of a group, a row for each contender."""
     trace = make_group(number, num_days)
     settings = {**chosen_settings()[OURS], "every_s": _CYCLE_S}
     contenders = {BASE: make_contender(BASE, trace), OURS: make_contender(OURS, trace, **settings)}
     outcomes = run([trace] * len(contenders), list(contenders.values()), step_s=STEP_S)
-    return {name: outcome.figures() for name, outcome in zip(contenders, outcomes, strict=True)}
+    return [
+        {"contender": name, "seed": number} | outcome.figures()
+        for name, outcome in zip(contenders, outcomes, strict=True)
+    ]
 
 
 def run_days(
-    num_groups: int, num_days: int, report: Report, *, processes: int = 2, results: Path = RESULTS
-) -> dict[str, Any]:
-    """Simulate all groups, write their figures, and return what they add up to."""
-    found: dict[int, dict[str, dict[str, float]]] = {}
+    num_groups: int, num_days: int, report: Report, *, processes: int = 2, folder: Path = FOLDER
+) -> ResultFile:
+    """Simulate the groups that are missing, and write the file as each of them ends."""
+    code = dict.fromkeys((BASE, OURS), code_hash([__name__]))
+    file = ResultFile("simulation", f"{num_days}-days", TRACE, MEAN_UTILISATION, folder).read()
+    file.command, file.versions = given_command(), used_versions("numpy")
+    groups = file.missing(OURS, range(num_groups), code[OURS])
+    report("simulating groups", 0, len(groups))
     with ProcessPoolExecutor(processes) as pool:
-        running = {
-            pool.submit(partial(run_group, num_days=num_days), number): number for number in range(num_groups)
-        }
+        running = [pool.submit(partial(run_group, num_days=num_days), number) for number in groups]
         for done, future in enumerate(as_completed(running), 1):
-            found[running[future]] = future.result()
-            report("simulating groups", done, num_groups)
-    answer = summary([found[number] for number in sorted(found)]) | {"days": num_days}
-    results.parent.mkdir(parents=True, exist_ok=True)
-    results.write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
-    return answer
-
-
-def summary(groups: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
-    """Return medians over groups, all record-time, and how many groups are better or worse with evenlag."""
-    names = ("p50_s", "p95_s", "p99_s", "worst_s", "moves", "rebalances", "unowned_s")
-    waits = {name: np.array([group[name]["p99_s"] for group in groups]) for name in (BASE, OURS)}
-    slack = np.maximum(0.02 * waits[BASE], 0.1)
-    return {
-        "groups": len(groups),
-        "better": int((waits[OURS] < waits[BASE] - slack).sum()),
-        "worse": int((waits[OURS] > waits[BASE] + slack).sum()),
-        "contenders": {
-            contender: {
-                **{name: _median(group[contender][name] for group in groups) for name in names},
-                "record_s": _short(sum(group[contender]["record_s"] for group in groups)),
-            }
-            for contender in (BASE, OURS)
-        },
-    }
-
-
-def _median(values: Any) -> float:
-    return _short(float(np.median(list(values))))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
+            file.add(future.result(), code)
+            file.write()
+            report("simulating groups", done, len(groups))
+    return file

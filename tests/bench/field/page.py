@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from tests.bench.field.days import TRACE as MONTH
 from tests.bench.field.field_table import KAFKAS, OURS, REFERENCES, FieldTable
 from tests.bench.field.results import ROOT
 from tests.bench.field.simulate import DRAW
-from tests.bench.field.statistics import Interval
+from tests.bench.field.statistics import TIE_S, TIE_SHARE, Interval
 from tests.bench.field.traces import NAMES as TRACES
 
 if TYPE_CHECKING:
@@ -240,6 +241,24 @@ def differs(real: float, model: float) -> float:
     return abs(model - real) / real if np.isfinite(real) and real > 0 else np.inf
 
 
+def month_rows(tables: Tables) -> list[str]:
+    """Return a month of many groups: medians over groups, and who waits less in how many of them."""
+    measures = ("p50_s", "p95_s", "p99_s", "worst_s")
+    counts = {"moves": "moves", "rebalances": "rebalances", "partition-seconds without owner": "unowned_s"}
+    rows = _head("contender", "p50, s", "p95, s", "p99, s", "worst, s", *counts, "least p99 in groups")
+    table = next((table for (_, _, trace, _), table in tables.items() if trace == MONTH), None)
+    if table is None:
+        return rows
+    for name in sorted(table.file.runs, key=_place):
+        others = (table.waiting_s(other) for other in table.file.runs if other != name)
+        own, least = table.waiting_s(name), np.min(list(others), axis=0)
+        ahead = int((own < least - np.maximum(TIE_SHARE * least, TIE_S)).sum())
+        cells = [interval_text(table.interval(name, measure)) for measure in measures]
+        cells += [f"{table.interval(name, measure).value:,.0f}" for measure in counts.values()]
+        rows.append(_row((f"`{name}`", *cells, f"{ahead} of {len(table.seeds)}")))
+    return rows
+
+
 def run_rows(tables: Tables) -> list[str]:
     """Return what ran: how many seeds and contenders, with which versions, and the command."""
     rows = _head("runs", "traces", "seeds", "contenders", "command", "versions", "code")
@@ -278,6 +297,7 @@ RENDERERS: Final[dict[str, Callable[[Tables], list[str]]]] = {
     "field": field_rows,
     "costs": cost_rows,
     "broker": broker_rows,
+    "month": month_rows,
     "runs": run_rows,
 }
 """What renders each table."""

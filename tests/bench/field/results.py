@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import platform
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -145,6 +146,11 @@ def _rounded(value: Any) -> float | int | None:
 def used_versions(*distributions: str) -> dict[str, str]:
     """Return the version of Python and of distributions."""
     return {"python": platform.python_version()} | {name: version(name) for name in distributions}
+
+
+def given_command() -> str:
+    """Return the command of this process, as it is repeated."""
+    return f"python -m tests.bench.field {' '.join(sys.argv[1:])}".rstrip()
 
 
 def code_hash(modules: Iterable[str]) -> str:

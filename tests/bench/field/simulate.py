@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from hashlib import sha256
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from tests.bench.field.contenders import chosen_settings, make_contender
-from tests.bench.field.results import FOLDER, ROOT, ResultFile, code_hash, used_versions
+from tests.bench.field.results import FOLDER, ROOT, ResultFile, code_hash, given_command, used_versions
 from tests.bench.field.simulator import run
 from tests.bench.field.traces import SIZES, make_trace
 
@@ -115,7 +114,7 @@ def simulate(wanted: Wanted, report: Report, *, processes: int = 2, folder: Path
         for number, future in enumerate(as_completed(running), 1):
             block = running[future]
             file = files[block.trace, block.utilisation]
-            file.command = f"python -m tests.bench.field {' '.join(sys.argv[1:])}".rstrip()
+            file.command = given_command()
             file.versions = used_versions("numpy")
             rows = future.result()
             file.add(rows, code)

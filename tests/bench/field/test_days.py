@@ -23,7 +23,12 @@ def test_a_group_has_its_utilisation_and_a_deploy_each_day() -> None:
     assert {second // 86_400 for second in away} == {0, 1}
 
 
-def test_groups_add_up(tmp_path: Path) -> None:
-    answer = run_days(2, 1, lambda *_: None, processes=1, results=tmp_path / "days.json")
-    assert (answer["groups"], answer["days"], answer["worse"]) == (2, 1, 0)
-    assert answer["contenders"][OURS]["record_s"] <= answer["contenders"][BASE]["record_s"]
+def test_groups_that_have_run_do_not_run_again(tmp_path: Path) -> None:
+    seen: list[int] = []
+    first = run_days(1, 1, lambda *_: None, processes=1, folder=tmp_path)
+    kept = dict(first.runs[OURS][0])
+    both = run_days(2, 1, lambda _, __, total: seen.append(total), processes=1, folder=tmp_path)
+    assert seen == [1, 1]
+    assert (set(both.runs), set(both.runs[OURS]), both.runs[OURS][0]) == ({BASE, OURS}, {0, 1}, kept)
+    assert all(both.runs[OURS][group]["record_s"] <= both.runs[BASE][group]["record_s"] for group in (0, 1))
+    assert both.read().runs == both.runs

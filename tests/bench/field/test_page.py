@@ -60,6 +60,17 @@ def test_evenlag_is_ranked_among_those_it_competes_with(tmp_path: Path) -> None:
     )
 
 
+def test_a_month_counts_the_groups_in_which_a_contender_waits_least(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "simulation", "30-days", {"evenlag": 2.0, "cooperative-sticky": 40.0})
+    file.trace = "month"
+    file.runs["evenlag"][3]["p99_s"], file.runs["evenlag"][4]["p99_s"] = 1000, 55.5
+    own, base = table("month", file)
+    # In one group Kafka's waits less, and in one both wait the same but for 1 %.
+    assert (own[0], own[-1]) == ("`evenlag`", "8 of 10")
+    assert (base[0], base[-1]) == ("`cooperative-sticky`", "1 of 10")
+    assert base[3].startswith("58 (4")
+
+
 def test_a_run_on_the_broker_stands_beside_its_simulation(tmp_path: Path) -> None:
     waits = {"evenlag": 2.0, "uniform": 20.0, "kip-169": 9.0, "share": 1.0}
     real = file_of(tmp_path, "broker", "broker", waits)
