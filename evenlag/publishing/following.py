@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import copy_context
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from evenlag.logging_setup import named_logger
@@ -26,7 +27,7 @@ class _Followed:
 
 @dataclass(slots=True)
 class Following:
-    """The waits of a cluster, each in a thread; their plans have no PUBLISHED event until they end.
+    """The waits of a cluster; their plans have no PUBLISHED event until they end.
 
     A process that ends leaves them as one that is killed in a wait: the next run finds the hints and waits.
     """
@@ -59,13 +60,15 @@ class Following:
                     others.append(plan)
         return others, refused
 
-    def start(self, plans: Sequence[Plan], wait: Callable[[], Mapping[str, str]]) -> None:
-        """Wait for plans, one of each group; `wait` records them, and returns why groups do not follow."""
+    def start(self, plans: Sequence[Plan], wait: Future[dict[str, str]]) -> None:
+        """Keep a wait for plans, one of each group, which records them.
+
+        wait: Its result is why groups do not follow.
+        """
+        followed = {plan["group_id"]: _Followed(plan["plan_id"]) for plan in plans}
         with self._lock:
-            self._by_group |= {plan["group_id"]: _Followed(plan["plan_id"]) for plan in plans}
-        groups = [plan["group_id"] for plan in plans]
-        run = copy_context().run
-        threading.Thread(target=run, args=(self._run, groups, wait), name="following", daemon=True).start()
+            self._by_group |= followed
+        wait.add_done_callback(partial(self._end, followed))
 
     def take_not_taken_up(self) -> list[tuple[str, str, str]]:
         """Return what was not followed, of waits that ended since the last call: (group, plan, reason)."""
@@ -73,15 +76,14 @@ class Following:
             taken, self._not_taken_up = self._not_taken_up, []
         return taken
 
-    def _run(self, groups: Sequence[str], wait: Callable[[], Mapping[str, str]]) -> None:
-        reasons: Mapping[str, str] = {}
-        try:
-            reasons = wait()
-        except Exception as error:  # noqa: BLE001 - the next cycle finds the hints, and waits again
+    def _end(self, followed: Mapping[str, _Followed], wait: Future[dict[str, str]]) -> None:
+        error = wait.exception()
+        if error is not None:
+            # The next cycle finds the hints on the topic, and waits again.
             _LOG.warning("published hints are recorded by the next cycle: %s", error, exc_info=error)
+        reasons = {} if error is not None else wait.result()
         with self._lock:
-            for group_id in groups:
-                followed = self._by_group[group_id]
-                followed.ended_at = datetime.now(UTC)
+            for group_id, each in followed.items():
+                each.ended_at = datetime.now(UTC)
                 if group_id in reasons:
-                    self._not_taken_up.append((group_id, followed.plan_id, reasons[group_id]))
+                    self._not_taken_up.append((group_id, each.plan_id, reasons[group_id]))

@@ -143,17 +143,14 @@ def publish_hints(
         if following is None or not written.published:
             reasons = record(written)
         else:
-            record(replace(written, published=()))
-            waits = partial(_with, stack.pop_all(), partial(record, replace(written, expired=())))
-            following.start([done.plan for done in written.published], waits)
+            expired = _build_events(replace(written, published=()), cluster, run_id, actor, {})
+            append_plan_events(loaded.policy.lake, expired)
+            wait, kept = _in_thread(partial(record, replace(written, expired=()))), stack.pop_all()
+            wait.add_done_callback(lambda _: kept.close())
+            following.start([done.plan for done in written.published], wait)
             reasons = {}
     report = _build_report(written, reasons, loads.result())
     return replace(report, not_taken_up=[*beside.take_not_taken_up(), *report.not_taken_up])
-
-
-def _with(stack: ExitStack, work: Callable[[], _Result]) -> _Result:
-    with stack:
-        return work()
 
 
 def _follow_and_record(

@@ -11,7 +11,7 @@ from tests.bench.field.days import TRACE as MONTH
 from tests.bench.field.field_table import KAFKAS, OURS, REFERENCES, FieldTable
 from tests.bench.field.results import ROOT
 from tests.bench.field.simulate import DRAW
-from tests.bench.field.statistics import TIE_S, TIE_SHARE, Interval
+from tests.bench.field.statistics import Interval, ranks
 from tests.bench.field.traces import NAMES as TRACES
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def month_rows(tables: Tables) -> list[str]:
     for name in sorted(table.file.runs, key=_place):
         others = (table.waiting_s(other) for other in table.file.runs if other != name)
         own, least = table.waiting_s(name), np.min(list(others), axis=0)
-        ahead = int((own < least - np.maximum(TIE_SHARE * least, TIE_S)).sum())
+        ahead = int((ranks(least, own[None]) > 1).sum())
         cells = [interval_text(table.interval(name, measure)) for measure in measures]
         cells += [f"{table.interval(name, measure).value:,.0f}" for measure in counts.values()]
         rows.append(_row((f"`{name}`", *cells, f"{ahead} of {len(table.seeds)}")))

@@ -72,18 +72,18 @@ class PairedBootstrap:
         run alone is ranked.
         """
         places = np.arange(len(waiting_s))[:, None] if self.draws is None else self.draws
-        ranks = _ranks(np.median(waiting_s[places], axis=1), np.median(others_s[:, places], axis=2))
+        found = ranks(np.median(waiting_s[places], axis=1), np.median(others_s[:, places], axis=2))
         tails = (0.0, 100.0) if self.draws is None else _TAILS
-        low, high = np.percentile(ranks, tails, method="nearest")
+        low, high = np.percentile(found, tails, method="nearest")
         return Interval(rank_by_waiting(waiting_s, others_s), float(low), float(high))
 
 
 def rank_by_waiting(waiting_s: Floats, others_s: Floats) -> int:
     """Return the rank of a contender [S] among others [C, S], by the medians of waiting over all seeds."""
-    return int(_ranks(np.median(waiting_s, keepdims=True), np.median(others_s, axis=1, keepdims=True))[0])
+    return int(ranks(np.median(waiting_s, keepdims=True), np.median(others_s, axis=1, keepdims=True))[0])
 
 
-def _ranks(own_s: Floats, others_s: Floats) -> Int64s:
+def ranks(own_s: Floats, others_s: Floats) -> Int64s:
     """Return ranks [B] of waiting [B] among that of others [C, B]."""
     least = own_s - np.maximum(TIE_SHARE * own_s, TIE_S)
     return np.asarray(1 + (others_s < least).sum(axis=0))
