@@ -283,7 +283,7 @@ def _too_small(
 def least_saving(settings: GroupSettings, time: TimePlan) -> float:
     """Return how many record-seconds a plan must save, its own costs deducted."""
     share = settings.min_gain if settings.load is Load.TIME else 0.0
-    return max(settings.min_saved_record_s, share * time.stay.record_s)
+    return max(settings.min_saved_record_s, share * time.shortened_record_s)
 
 
 def count_gap_of(group: Group, settings: GroupSettings, assignment: NDArray[np.int32]) -> int:

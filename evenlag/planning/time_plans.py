@@ -31,7 +31,7 @@ _QUANTILES: Final = np.array([-1.3998, -0.5319, 0.0, 0.5319, 1.3998])
 _SHARES: Final = (0.0, 0.2, 0.5, 1.0)
 # Sums in another order may differ by so much.
 _ROUNDING: Final = 1 + 1e-9
-# A change must save this share of the waiting.
+# A change must save this share of the waiting, without that of an overload.
 _LEAST: Final = 0.002
 # Changes and swaps that are compared at once; groups of more rows times members are not improved.
 _MOST_CHANGES, _MOST_SWAPS, _MOST_CELLS, _MOST_ROUNDS = 1_000, 100, 20_000, 40
@@ -63,12 +63,14 @@ class TimePlan:
 
     target: int32 [P], row → member, -1 for none.
     cost_record_s: Record-seconds that the plan itself costs, within `planned`.
+    overload_record_s: Those of `stay` that are of records which no assignment processes within the horizon.
     """
 
     target: Int32s
     stay: Prediction
     planned: Prediction
     cost_record_s: float
+    overload_record_s: float
 
     @property
     def saved_record_s(self) -> float:
@@ -81,9 +83,14 @@ class TimePlan:
         return self.stay.record_s - self.planned.record_s
 
     @property
+    def shortened_record_s(self) -> float:
+        """Record-seconds of records that some assignment may process within the horizon."""
+        return max(self.stay.record_s - self.overload_record_s, 0.0)
+
+    @property
     def gain(self) -> float:
-        """The share of the waiting that the plan saves, its own costs deducted."""
-        return self.net_record_s / self.stay.record_s if self.stay.record_s > 0 else 0.0
+        """The share of that waiting that the plan saves, its own costs deducted."""
+        return self.net_record_s / self.shortened_record_s if self.shortened_record_s > 0 else 0.0
 
 
 class Limits(NamedTuple):
@@ -118,14 +125,15 @@ def plan_by_time(
     stay = model.judge(kept)
     bound = model.bound() if stay.value > 0 else Bound(0.0, 0.0)
     best = stay
-    floor = max(limits.min_saved_record_s * model.per_record, limits.min_gain * stay.value)
+    overload = model.overload() if stay.value > 0 else 0.0
+    floor = max(limits.min_saved_record_s * model.per_record, limits.min_gain * (stay.value - overload))
     excess = _count_excess(group, limits.count_slack, stay.target)
     # What waits later than the next plan can be followed that plan can save, too, and it will know more.
     if excess or (stay.value - bound.value >= floor and stay.early > bound.early):
         # Leaving an owner that no longer subscribes is a move, too.
         forced = int(((group.owner >= 0) & (group.live_owner < 0)).sum())
         search = _Search(
-            group, model, limits._replace(max_moves=limits.max_moves - forced), keep, stay, bound
+            group, model, limits._replace(max_moves=limits.max_moves - forced), keep, stay, bound, overload
         )
         best = search.improve(stay)
         if search.rank(best)[0] or search.left(best) > _FAR:
@@ -134,7 +142,7 @@ def plan_by_time(
             best = min((best, search.improve(min(found, key=search.rank))), key=search.rank)
         if best.early >= stay.early and search.rank(best)[0] >= excess:
             best = stay
-    return model.plan(stay, best)
+    return model.plan(stay, best, overload)
 
 
 def _count_excess(group: Group, slack: int, target: Int32s) -> int:
@@ -145,7 +153,7 @@ def _count_excess(group: Group, slack: int, target: Int32s) -> int:
 def judge(group: Group, work: GroupWork, target: Int32s) -> TimePlan:
     """Return what is expected of another planner's target for a group without free rows."""
     model = WaitingModel.of(group, work)
-    return model.plan(model.judge(group.live_owner), model.judge(target))
+    return model.plan(model.judge(group.live_owner), model.judge(target), model.overload())
 
 
 def _distinct(loads: Floats) -> Iterator[Floats]:
@@ -285,6 +293,24 @@ class WaitingModel:
         flows[0, 2] = 0.0
         return Bound(*np.maximum(common, self.waits(flows, served))[0].tolist())
 
+    def overload(self) -> float:
+        """Return the unit-seconds of work that no assignment does within the horizon.
+
+        That is what is left of all rows by the members as one, or of each row by the fastest member alone. A
+        backlog of hours would hide what a plan saves in a horizon of minutes.
+        """
+        all_rows, speed = self.rows[0].sum(axis=0, keepdims=True), self.served[0, :, -1]
+        as_one, alone = self.served[0].sum(axis=0, keepdims=True), self.served[0, [speed.argmax()]]
+        found = 0.0
+        for flows, served in ((all_rows, as_one), (self.rows[0], alone)):
+            queue = self.queues(flows, served, np.zeros(1))[0][:, 0]
+            if self.target_s is not None:
+                queue = (queue + flows[:, 3]).clip(min=0.0)
+            left = np.minimum(queue, queue[:, -1:])
+            area = (left[:, 1:] + left[:, :-1]) / 2 * self.length_s[:, 0]
+            found = max(found, float(area.sum()))
+        return found
+
     def _flows(self, target: Int32s, is_moved: Bools) -> Floats:
         rows = np.flatnonzero(target >= 0)
         rows = rows[np.argsort(target[rows], kind="stable")]
@@ -326,14 +352,14 @@ class WaitingModel:
     def _speed(self, members: Any) -> Floats:
         return np.asarray(self.served[0, members, -1] / self.at_s[-1])
 
-    def plan(self, stay: Judged, best: Judged) -> TimePlan:
+    def plan(self, stay: Judged, best: Judged, overload: float) -> TimePlan:
         """Return a plan that makes one assignment of another."""
-        stays = self.predict(stay)
+        stays, overload = self.predict(stay), overload / self.per_record
         if not best.moves:
-            return TimePlan(best.target, stays, stays, 0.0)
+            return TimePlan(best.target, stays, stays, 0.0, overload)
         free = self._flows(best.target, np.zeros_like(best.is_moved))
         cost = best.value - float(self.waits(free, self.served[0])[:, 0].sum())
-        return TimePlan(best.target, stays, self.predict(best), cost / self.per_record)
+        return TimePlan(best.target, stays, self.predict(best), cost / self.per_record, overload)
 
     def predict(self, found: Judged) -> Prediction:
         """Return what is expected of an assignment."""
@@ -369,7 +395,14 @@ class _Search:
     """
 
     def __init__(
-        self, group: Group, model: WaitingModel, limits: Limits, keep: Bools, stay: Judged, bound: Bound
+        self,
+        group: Group,
+        model: WaitingModel,
+        limits: Limits,
+        keep: Bools,
+        stay: Judged,
+        bound: Bound,
+        overload: float,
     ) -> None:
         self._group, self._model, self._limits = group, model, limits
         self._may = group.subscribed[:, group.row_topic].T.copy()
@@ -381,6 +414,7 @@ class _Search:
         self._may[keep] = False
         self._speed = model.served[0, :, -1]
         self._bound, self._avoidable = bound.value, stay.value - bound.value
+        self._overload = overload
         # No row may wait longer than the target, and than where it is, beyond the stop of a rebalance.
         self._longest_s: Floats | None = None
         if model.target_s is not None:
@@ -400,6 +434,9 @@ class _Search:
     def _priced(self, found: Judged) -> float:
         return found.value + self._price * found.moves
 
+    def _least(self, found: Judged) -> float:
+        return _LEAST * (found.value - self._overload)
+
     def _is_allowed(self, found: Judged) -> bool:
         """Return whether each row waits no longer than it may."""
         if self._longest_s is None or found.longest_s is None:
@@ -415,7 +452,7 @@ class _Search:
         """Return the assignment after the changes that save most, one after the other."""
         for _ in range(self._rounds):
             after = self._changed(found)
-            if after is None or self._priced(after) >= self._priced(found) - _LEAST * found.value:
+            if after is None or self._priced(after) >= self._priced(found) - self._least(found):
                 break
             found = after
         return found
@@ -452,7 +489,7 @@ class _Search:
         used: set[int] = set()
         gap = self._largest_gap(found)
         for place in np.argsort(gain, kind="stable").tolist():
-            if gain[place] >= -_LEAST * found.value or len(chosen) == most:
+            if gain[place] >= -self._least(found) or len(chosen) == most:
                 break
             pair = {int(to[0, place]), int(found.target[rows[0, place]])}
             is_allowed = not pair & used and more[place] <= left

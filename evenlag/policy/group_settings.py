@@ -111,7 +111,8 @@ class GroupSettings(GroupMethods, SettingsModel):
     )
     min_gain: float = setting(
         0.05,
-        "minimum relative decrease of the largest member load, or with `load: time` of record-seconds",
+        "minimum relative decrease of the largest member load, or with `load: time` of the record-seconds of "
+        "what can be processed within the horizon",
         ge=0,
         lt=1,
     )

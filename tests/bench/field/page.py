@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from tests.bench.field.days import BASE
 from tests.bench.field.days import TRACE as MONTH
 from tests.bench.field.field_table import KAFKAS, OURS, REFERENCES, FieldTable
 from tests.bench.field.results import ROOT
@@ -160,7 +161,7 @@ def field_rows(tables: Tables, *, kind: tuple[str, str] = SIMULATION) -> list[st
 
 
 def cost_rows(tables: Tables, *, trace: str = "walks") -> list[str]:
-    """Return what each contender costs on one trace: medians of a run."""
+    """Return what each contender costs on one trace: medians of a run. Who costs as `BASE` is left out."""
     table = tables.get((*SIMULATION, trace, JUDGED))
     measures = {
         "consumer-hours": "consumer_hours", "moves": "moves", "rebalances": "rebalances",
@@ -170,8 +171,13 @@ def cost_rows(tables: Tables, *, trace: str = "walks") -> list[str]:
     rows = _head("contender", *measures)
     if table is None:
         return rows
-    for name in sorted(set(table.file.runs).difference(REFERENCES), key=_place):
-        values = [table.interval(name, measure).value for measure in measures.values()]
+    values_of = {
+        name: [table.interval(name, measure).value for measure in measures.values()]
+        for name in sorted(set(table.file.runs).difference(REFERENCES), key=_place)
+    }
+    for name, values in values_of.items():
+        if name != BASE and values == values_of.get(BASE):
+            continue
         texts = (f"{value:,.3g}" if value < 1e3 else f"{value:,.0f}" for value in values)
         rows.append(_row((f"`{name}`", *texts)))
     return rows
@@ -184,7 +190,7 @@ def broker_rows(tables: Tables) -> list[str]:
     which partitions. A simulated value is the median of the draws, with the range of 95 % of them.
     """
     rows = _head(
-        "trace", "contender", "seeds", "broker p99, s", "simulated p99, s", "broker drain, s",
+        "trace", "contender", "broker p99, s", "simulated p99, s", "broker drain, s",
         "simulated drain, s", "agrees",
     )  # fmt: skip
     for trace in TRACES:
@@ -214,7 +220,7 @@ def _broker_row(trace: str, name: str, broker: FieldTable, simulated: FieldTable
         cells.append(interval_text(model))
         agrees.append(agreement(real.value, model))
     verdict = next((each for each in ("no", "by chance", "within 15 %") if each in agrees), "")
-    return _row((f"`{trace}`", f"`{name}`", str(len(broker.seeds)), *cells, verdict))
+    return _row((f"`{trace}`", f"`{name}`", *cells, verdict))
 
 
 def drawn_interval(simulated: FieldTable, name: str, measure: str, seeds: Sequence[int]) -> Interval:

@@ -22,7 +22,7 @@ def plan(stay_lag: list[float], lag: list[float], stay_s: list[float], wait_s: l
         Prediction(0.0, 100.0, np.array(lags), np.array(waits))
         for lags, waits in ((stay_lag, stay_s), (lag, wait_s))
     )
-    return TimePlan(NOBODY, stay, planned, 0.0)
+    return TimePlan(NOBODY, stay, planned, 0.0, 0.0)
 
 
 FALLS = plan([1_000.0, 2_000.0], [400.0, 0.0], [50.0, 100.0], [20.0, 0.0])

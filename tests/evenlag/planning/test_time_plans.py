@@ -256,7 +256,8 @@ def test_no_search_where_the_bound_saves_less_than_is_required() -> None:
         free = search(group, work, Limits(6, 6))
         for floor in (Limits(6, 6, min_gain=0.5), Limits(6, 6, min_saved_record_s=5_000.0)):
             plan = search(group, work, floor)
-            least = max(floor.min_saved_record_s, floor.min_gain * free.stay.record_s)
+            shortened = free.stay.record_s - free.overload_record_s
+            least = max(floor.min_saved_record_s, floor.min_gain * shortened)
             if free.net_record_s >= least:
                 assert plan.target.tolist() == free.target.tolist()
                 made += 1
@@ -337,6 +338,38 @@ def test_prediction_by_hand() -> None:
     assert plan.stay.lag[:3].tolist() == pytest.approx([30, 0, 0])
     assert plan.stay.largest_wait_s[:2].tolist() == pytest.approx([15, 0])
     assert plan.saved_record_s == plan.cost_record_s == 0
+
+
+def test_a_backlog_that_no_assignment_processes_hides_no_gain() -> None:
+    """Two members process 4 records a second, one of them idles: 2 a second for 180 s."""
+    for lag, targets, overload in (
+        # 720 of 200,000 records can be processed.
+        ([100_000, 100_000], ([0, 1], [1, 0]), (200_000 - 720) * 180),
+        # One partition has all of them: 360 can be, and no other member helps.
+        ([200_000, 0], ([0, 0],), (200_000 - 360) * 180),
+    ):
+        group = make_group([0, 0], lag, num_members=2)
+        plan = search(group, make_work(np.zeros((2, STEPS)), [2.0, 2.0]), Limits(2, 2, min_gain=0.3))
+        assert plan.target.tolist() in targets
+        assert plan.overload_record_s == pytest.approx(overload)
+        # Staying processes 2 a second.
+        assert plan.stay.record_s == pytest.approx(200_000 * 180 - 180 * 360 / 2)
+        assert plan.gain == pytest.approx(1 / 3 if plan.saved_record_s else 0)
+
+
+def test_what_is_overload_waits_under_all_assignments() -> None:
+    chance = np.random.default_rng(51)
+    num_overloaded = 0
+    for number in range(60):
+        group, work = draw(chance, target_s=20.0 if number % 2 else None)
+        least = min(
+            WaitingModel.of(group, work).judge(np.array(each, dtype=np.int32)).value
+            for each in product(range(3), repeat=6)
+        )
+        overload = WaitingModel.of(group, work).overload()
+        assert overload <= least * (1 + 1e-9)
+        num_overloaded += overload > 0.5 * least
+    assert num_overloaded > 10
 
 
 def test_a_plan_that_costs_more_than_it_saves_is_not_found() -> None:
