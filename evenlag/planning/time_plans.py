@@ -123,17 +123,16 @@ def plan_by_time(
     if (kept < 0).any():
         kept = assign(model.inflow[:, -1], 0)
     stay = model.judge(kept)
-    bound = model.bound() if stay.value > 0 else Bound(0.0, 0.0)
+    bound = model.bound() if stay.value > 0 else Bound(0.0, 0.0, 0.0)
     best = stay
-    overload = model.overload() if stay.value > 0 else 0.0
-    floor = max(limits.min_saved_record_s * model.per_record, limits.min_gain * (stay.value - overload))
+    floor = max(limits.min_saved_record_s * model.per_record, limits.min_gain * (stay.value - bound.overload))
     excess = _count_excess(group, limits.count_slack, stay.target)
     # What waits later than the next plan can be followed that plan can save, too, and it will know more.
     if excess or (stay.value - bound.value >= floor and stay.early > bound.early):
         # Leaving an owner that no longer subscribes is a move, too.
         forced = int(((group.owner >= 0) & (group.live_owner < 0)).sum())
         search = _Search(
-            group, model, limits._replace(max_moves=limits.max_moves - forced), keep, stay, bound, overload
+            group, model, limits._replace(max_moves=limits.max_moves - forced), keep, stay, bound
         )
         best = search.improve(stay)
         if search.rank(best)[0] or search.left(best) > _FAR:
@@ -142,7 +141,7 @@ def plan_by_time(
             best = min((best, search.improve(min(found, key=search.rank))), key=search.rank)
         if best.early >= stay.early and search.rank(best)[0] >= excess:
             best = stay
-    return model.plan(stay, best, overload)
+    return model.plan(stay, best, bound.overload)
 
 
 def _count_excess(group: Group, slack: int, target: Int32s) -> int:
@@ -195,10 +194,14 @@ class Judged(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Lower bounds of `value` and `early` of any assignment."""
+    """Lower bounds of `value` and `early` of any assignment.
+
+    overload: Those of `value` that are of work which no assignment does within the horizon.
+    """
 
     value: float
     early: float
+    overload: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -291,7 +294,8 @@ class WaitingModel:
         flows[0, 1] = 0.0
         common = self.waits(flows, served, _QUANTILES[_QUANTILES >= 0])
         flows[0, 2] = 0.0
-        return Bound(*np.maximum(common, self.waits(flows, served))[0].tolist())
+        value, early = np.maximum(common, self.waits(flows, served))[0].tolist()
+        return Bound(value, early, self.overload())
 
     def overload(self) -> float:
         """Return the unit-seconds of work that no assignment does within the horizon.
@@ -395,14 +399,7 @@ class _Search:
     """
 
     def __init__(
-        self,
-        group: Group,
-        model: WaitingModel,
-        limits: Limits,
-        keep: Bools,
-        stay: Judged,
-        bound: Bound,
-        overload: float,
+        self, group: Group, model: WaitingModel, limits: Limits, keep: Bools, stay: Judged, bound: Bound
     ) -> None:
         self._group, self._model, self._limits = group, model, limits
         self._may = group.subscribed[:, group.row_topic].T.copy()
@@ -413,8 +410,7 @@ class _Search:
             self._may &= ~far | (far[rows, owner] & (owner >= 0))[:, None]
         self._may[keep] = False
         self._speed = model.served[0, :, -1]
-        self._bound, self._avoidable = bound.value, stay.value - bound.value
-        self._overload = overload
+        self._bound, self._avoidable = bound, stay.value - bound.value
         # No row may wait longer than the target, and than where it is, beyond the stop of a rebalance.
         self._longest_s: Floats | None = None
         if model.target_s is not None:
@@ -435,7 +431,7 @@ class _Search:
         return found.value + self._price * found.moves
 
     def _least(self, found: Judged) -> float:
-        return _LEAST * (found.value - self._overload)
+        return _LEAST * (found.value - self._bound.overload)
 
     def _is_allowed(self, found: Judged) -> bool:
         """Return whether each row waits no longer than it may."""
@@ -446,7 +442,7 @@ class _Search:
 
     def left(self, found: Judged) -> float:
         """Return the share of the waiting that can be saved at most, and is not."""
-        return (found.value - self._bound) / self._avoidable if self._avoidable > 0 else 0.0
+        return (found.value - self._bound.value) / self._avoidable if self._avoidable > 0 else 0.0
 
     def improve(self, found: Judged) -> Judged:
         """Return the assignment after the changes that save most, one after the other."""
