@@ -142,7 +142,7 @@ def _random_hint(
 ) -> bytes:
     """Return a plan that is mostly right: what is owned, a few moves, sometimes a partition too few."""
     keys = _keys(members)
-    taken = {topic for member in members for topic in member.topics if topic in topics}
+    taken = [name for name in topics if any(name in member.topics for member in members)]
     ids = {name: topic_id_text(topics[name][1] or uuid.UUID(int=7)) for name in taken}
     assignment: dict[str, dict[str, list[int]]] = {}
     is_followed = chance.random() < 0.6
