@@ -18,7 +18,7 @@ import threading
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
@@ -26,6 +26,9 @@ from kafka.coordinator.assignors.abstract import RebalanceProtocol
 from sandbox.kafka.broker import Broker
 from tests.support.hints import Cluster, Runner, is_settled, place
 from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "bench" / "hints.json"
 _NUM_MEMBERS, _NUM_PARTITIONS = 4, 12
@@ -44,12 +47,8 @@ class TimedRunner(Runner):
             **configs,
         )
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            batches = self.consumer.poll(timeout_ms=100)
-            now = time.monotonic()
-            for tp in batches:
-                self.times[tp.partition].append(now)
+    def take(self, batch: Sequence[Any]) -> None:
+        self.times[batch[0].partition].append(time.monotonic())
 
 
 def measure(broker: Broker, heartbeat_ms: int, num_hints: int, *, is_eager: bool) -> dict[str, Any]:

@@ -284,11 +284,15 @@ class Runner:
         try:
             while not self._stop.is_set():
                 for batch in self.consumer.poll(timeout_ms=self.poll_ms).values():
-                    self.records += [(r.topic, r.partition, r.offset) for r in batch]
+                    self.take(batch)
                 group = self.consumer.group_metadata()
                 self._applied_in = group.generation_id if group.state is MemberState.STABLE else -1
         except BaseException as error:  # noqa: BLE001  # shown by the test
             self.error = error
+
+    def take(self, batch: Sequence[Any]) -> None:
+        """Process the records of a partition that a poll returned."""
+        self.records += [(record.topic, record.partition, record.offset) for record in batch]
 
     @property
     def held(self) -> set[tuple[str, int]]:

@@ -104,6 +104,7 @@ class Worker(Runner):
 
     def __init__(self, cluster: Cluster, traffic: Traffic) -> None:
         self._traffic = traffic
+        self._due_s = time.monotonic()
         super().__init__(
             cluster,
             auto_commit_interval_ms=1_000,
@@ -112,19 +113,13 @@ class Worker(Runner):
             poll_ms=50,
         )
 
-    def _run(self) -> None:
-        due_s = time.monotonic()
-        try:
-            while not self._stop.is_set():
-                for batch in self.consumer.poll(timeout_ms=self.poll_ms).values():
-                    for record in batch:
-                        # On a busy machine a turn may come late: up to half a second is caught up.
-                        due_s = max(due_s + 1 / _SPEED, time.monotonic() - 0.5)
-                        time.sleep(max(0.0, due_s - time.monotonic()))
-                        done = self._traffic.done
-                        done[record.partition] = max(done[record.partition], record.offset + 1)
-        except BaseException as error:  # noqa: BLE001  # shown by whoever waits
-            self.error = error
+    def take(self, batch: Sequence[Any]) -> None:
+        for record in batch:
+            # On a busy machine a turn may come late: up to half a second is caught up.
+            self._due_s = max(self._due_s + 1 / _SPEED, time.monotonic() - 0.5)
+            time.sleep(max(0.0, self._due_s - time.monotonic()))
+            done = self._traffic.done
+            done[record.partition] = max(done[record.partition], record.offset + 1)
 
 
 class Snapshot(NamedTuple):
