@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Rows of one table that the driver keeps: a few megabytes.
 MAX_DRIVER_ROWS: Final = 50_000
 # Rows of a batch of groups that the driver reads at once from a large snapshot.
-_ROWS_PER_BATCH: Final = 500_000
+_ROWS_PER_BATCH: Final = 100_000
 
 
 class SnapshotReader:

@@ -71,7 +71,7 @@ def find_waiting(loaded: LoadedPolicy, cluster: str, slot: datetime) -> list[Ver
     wanted = matching(cluster=cluster, day=slot.date(), slot=slot, mode=Mode.APPROVE.value)
     ids = set(reader.read(PLANS, columns=["plan_id"], filters=wanted)["plan_id"].drop_null().to_pylist())
     sealer = Sealer.of(loaded.policy.clusters[cluster])
-    found = read_plans(reader, sealer, cluster, slot.date(), ids, has_assignments=False)
+    found = read_plans(reader, sealer, cluster, slot.date(), ids, assignments="unread")
     waiting = [
         plan
         for plan in found.values()
@@ -85,7 +85,8 @@ def read_plan(
 ) -> VerifiedPlan:
     """Return a plan of the last days; without `is_sealed` no seals are checked, for messages alone."""
     sealer = Sealer.of(loaded.policy.clusters[cluster]) if is_sealed else None
-    found = read_plans(LakeReader(loaded.policy.lake), sealer, cluster, oldest_day(now), [plan_id])
+    reader = LakeReader(loaded.policy.lake)
+    found = read_plans(reader, sealer, cluster, oldest_day(now), [plan_id], assignments="kept")
     plan = found.get(plan_id)
     if plan is None:
         raise NotWaitingError(
@@ -225,7 +226,7 @@ def open_requests(
     sealer: The cluster's sealer; None to believe the rows, where nothing depends on them.
     """
     ids = asked_plans(reader, cluster, now)
-    plans = read_plans(reader, sealer, cluster, oldest_day(now), ids, has_assignments=False).values()
+    plans = read_plans(reader, sealer, cluster, oldest_day(now), ids, assignments="unread").values()
     return {
         plan.head["group_id"]: plan.request
         for plan in plans

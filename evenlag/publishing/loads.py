@@ -75,12 +75,13 @@ def measure_loads(
     group_ids = rows.rows(MEMBERS, ["group_id"])["group_id"].unique().to_pylist()
     settings = {group_id: loaded.policy.group_settings(cluster, group_id) for group_id in group_ids}
     wanted = [group_id for group_id, rule in settings.items() if rule.publishes_loads]
-    if not wanted:
-        return {}
-    lag = rows.rows_of_groups(LAG, PLANNED_LAG, wanted)
-    members = rows.rows_of_groups(MEMBERS, PLANNED_MEMBERS, wanted)
-    speeds = rows.rows_of_groups(SPEEDS, SPEED_COLUMNS, wanted)
-    return build_loads(with_costs(lag, speeds), with_speeds(members, speeds), settings, snapshot)
+    found: dict[str, LoadsPayload] = {}
+    for batch in rows.group_batches(wanted):
+        lag = rows.rows_of_groups(LAG, PLANNED_LAG, batch)
+        members = rows.rows_of_groups(MEMBERS, PLANNED_MEMBERS, batch)
+        speeds = rows.rows_of_groups(SPEEDS, SPEED_COLUMNS, batch)
+        found |= build_loads(with_costs(lag, speeds), with_speeds(members, speeds), settings, snapshot)
+    return found
 
 
 def build_loads(

@@ -46,6 +46,8 @@ _PASSING_STATES: Final = (
 Plan: TypeAlias = "Mapping[str, Any]"  # a row of `read_publishable`
 _Value = TypeVar("_Value")
 _UNKNOWN: Final = -1
+# Plans whose groups' offsets are in memory at once.
+_PLANS_PER_READ: Final = 2_000
 
 
 class RefusedPlan(NamedTuple):
@@ -139,7 +141,11 @@ def _read_gains(
     by_id = {plan["plan_id"]: plan for plan in plans}
 
     def read(names: Collection[str]) -> dict[str, LiveGain]:
-        return read_live_gains(client, [by_id[name] for name in names], live, settings, limits)
+        wanted, found = [by_id[name] for name in names], dict[str, LiveGain]()
+        for first in range(0, len(wanted), _PLANS_PER_READ):
+            part = wanted[first : first + _PLANS_PER_READ]
+            found |= read_live_gains(client, part, live, settings, limits)
+        return found
 
     return _read_repeatedly(
         by_id, read, lambda gain: gain.error is not None and not is_not_authorized(gain.error), deadline

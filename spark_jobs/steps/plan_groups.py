@@ -63,7 +63,7 @@ _LOG = named_logger(__name__)
 # the first one of a session, which also starts Python workers.
 _MAX_DRIVER_ROWS: Final = 5_000
 # Partitions of plans that the driver has at once, of a large snapshot.
-_PARTITIONS_PER_PART: Final = 500_000
+_PARTITIONS_PER_PART: Final = 50_000
 _MOST_FAILURES: Final = 100
 _ACTOR: Final = "planner"
 

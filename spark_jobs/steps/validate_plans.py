@@ -88,7 +88,7 @@ def _read_sealed(
     followed = {head["plan_id"]: head for head in planned.heads if is_followed(head)}
     if sealer is None or not followed:
         return {}
-    found = read_plans(rows.reader, sealer, context.cluster, context.day, followed, has_assignments=False)
+    found = read_plans(rows.reader, sealer, context.cluster, context.day, followed, assignments="unread")
     gone = {
         plan_id: FaultyPlan(
             plan_id, head["group_id"], head["snapshot_id"], context.day, f"{NOT_AS_SEALED}it is gone"

@@ -42,8 +42,7 @@ from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
 from sandbox.jars import OWN_KAFKA
 from sandbox.kafka.broker import Broker
-from spark_jobs.runtime.classic_session import MASTER_VARIABLE, jvm_process
-from spark_jobs.runtime.session import open_session
+from spark_jobs.runtime.classic_session import MASTER_VARIABLE, build_session, jvm_process
 from spark_jobs.steps.cycle_steps import run_decide, run_observe
 from tests.bench.planning import say
 from tests.bench.support.classic_groups import BROKER_PROPERTIES, NUM_TOPICS, ClassicGroups, fill, group_id
@@ -71,6 +70,7 @@ groups:
   - {{match: "*", mode: auto, reset_policy: earliest, hint_ttl_s: 3600}}
 """
 _SAMPLE_S: Final = 0.5
+_DRIVER_MEMORY: Final = "512m"
 # Steps by the text of their progress. The rest of a cycle: speeds, forecasts and advice, earlier outcomes,
 # records of runs, and the upkeep of tables.
 _STEPS: Final = {
@@ -262,16 +262,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     full = ClassicGroups(arguments.groups, arguments.partitions_per_group, arguments.members)
     sizes = [replace(full, groups=max(full.groups // part, 1)) for part in (100, 10, 1)]
     os.environ.setdefault(MASTER_VARIABLE, "local[2]")
-    with open_session("evenlag-bench-million") as spark:
-        spark.sparkContext.setLogLevel("ERROR")
-        for size in sizes[:-1]:
-            say("warming up")
-            measure(spark, size)
-        cycles = [measure(spark, size) for size in sizes]
-        memory = spark.sparkContext.getConf().get("spark.driver.memory", "1g")
+    spark = build_session("evenlag-bench-million", conf={"spark.driver.memory": _DRIVER_MEMORY})
+    spark.sparkContext.setLogLevel("ERROR")
+    for size in sizes[:-1]:
+        say("warming up")
+        measure(spark, size)
+    cycles = [measure(spark, size) for size in sizes]
+    spark.stop()
     machine = this_machine("pyspark", "delta-spark", "deltalake", "kafka-python") | {"kafka": OWN_KAFKA}
     results = {
-        "machine": machine | {"driver_memory": memory},
+        "machine": machine | {"driver_memory": _DRIVER_MEMORY},
         "partitions_per_group": full.partitions,
         "most_members": full.most_members,
         "cycles": cycles,

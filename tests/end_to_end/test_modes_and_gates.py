@@ -28,9 +28,11 @@ from evenlag.lake.writer import append_once
 from evenlag.planning.gate_inputs import count_rows
 from evenlag.policy.gates import GATES
 from evenlag.policy.loader import LoadedPolicy, parse_policy
+from evenlag.publishing import publish_checks
 from evenlag.publishing.event_log import append_plan_events
 from evenlag.publishing.hint_topic import read_hint_topic
 from evenlag.publishing.publish import publish_hints
+from evenlag.publishing.sealing import verified_plans
 from evenlag.queries.plan_rows import plan_rows
 from spark_jobs.steps import cycle_steps
 from spark_jobs.steps.cycle_steps import run_observe
@@ -314,8 +316,11 @@ def test_a_plan_of_shadow_is_not_rejected_because_its_group_could_not_follow(
 
 
 def test_only_what_policy_or_a_person_approved_is_published_and_forged_approvals_are_not(
-    world: World, run: dict[str, Any]
+    world: World, run: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # As many parts as there are plans.
+    monkeypatch.setattr(verified_plans, "_PLANS_PER_PART", 1)
+    monkeypatch.setattr(publish_checks, "_PLANS_PER_READ", 1)
     forge_approvals(world)
     world.event("is-approved", "APPROVED", "alice")
     ends = {(world.topics["t"], number): count for number, count in enumerate((900, 800, 10, 10))}

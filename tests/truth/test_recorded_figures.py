@@ -70,7 +70,7 @@ def test_the_page_of_a_plan_shows_each_members_lag_now_and_as_planned(lake: Reco
         rows = LakeRows(lake.root, cluster)
         for plan in rows.rows("plans"):
             reader, ids = LakeReader(str(lake.root)), [plan["plan_id"]]
-            found = read_plans(reader, None, cluster, plan["day"], ids)[plan["plan_id"]]
+            found = read_plans(reader, None, cluster, plan["day"], ids, assignments="kept")[ids[0]]
             assert isinstance(found, VerifiedPlan), found
             page = build_page(found, answer_by=plan["slot"])
             shown = [list(match.groups()[1:]) for match in _MEMBER.finditer(page.body)]

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import chain
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow.compute as pc
 
@@ -81,13 +81,15 @@ _LOG_FAULT: Final = "_log_fault"
 # What all events of a plan that may forbid it have in common with its head.
 _OF_EVENTS: Final = ("cluster", "day", "snapshot_id", "group_id", "plan_id")
 _PATH_LENGTH: Final = 150
+# Plans of which this process has all rows at once: some hundred megabytes.
+_PLANS_PER_PART: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedPlan:
     """A plan whose rows are as they were sealed, where the policy has a key.
 
-    assignments: Its rows of ``plan_assignments``; none if they were not asked for.
+    assignments: Its rows of ``plan_assignments``; none unless they are kept.
     events: All its events, oldest first.
     evidence: The seals that an approval of the plan covers.
     """
@@ -149,7 +151,7 @@ def read_plans(
     since: date,
     plan_ids: Collection[str],
     *,
-    has_assignments: bool = True,
+    assignments: Literal["unread", "checked", "kept"] = "checked",
 ) -> dict[str, VerifiedPlan | FaultyPlan]:
     """Read plans once, and check what was read; without a sealer no seal is checked.
 
@@ -158,10 +160,29 @@ def read_plans(
     the plan that it names.
 
     Returns by plan id, for each of `plan_ids` that has a row, and is not older.
+    assignments: Whether their rows of ``plan_assignments`` count, and whether the plans have them.
     """
-    if not plan_ids:
-        return {}
-    wanted: Filter = ("plan_id", "in", sorted(plan_ids))
+    has_assignments = assignments == "kept" or (assignments == "checked" and sealer is not None)
+    ordered, plans = sorted(plan_ids), dict[str, VerifiedPlan | FaultyPlan]()
+    for first in range(0, len(ordered), _PLANS_PER_PART):
+        part = ordered[first : first + _PLANS_PER_PART]
+        found = _read_part(reader, sealer, cluster, since, part, has_assignments=has_assignments)
+        if assignments != "kept":
+            found = {plan_id: _without_assignments(plan) for plan_id, plan in found.items()}
+        plans |= found
+    return plans
+
+
+def _read_part(
+    reader: LakeReader,
+    sealer: Sealer | None,
+    cluster: str,
+    since: date,
+    plan_ids: list[str],
+    *,
+    has_assignments: bool,
+) -> dict[str, VerifiedPlan | FaultyPlan]:
+    wanted: Filter = ("plan_id", "in", plan_ids)
     since_day = [("cluster", "=", cluster), ("day", ">=", since)]
     rows: dict[str, _Found] = defaultdict(lambda: {table: [] for table in _SEALED})
     unreadable: dict[Table, pa.Table] = {}
@@ -183,6 +204,12 @@ def read_plans(
         for plan_id, found in rows.items()
     }
     return {plan_id: plan for plan_id, plan in plans.items() if plan.day is None or plan.day >= since}
+
+
+def _without_assignments(plan: VerifiedPlan | FaultyPlan) -> VerifiedPlan | FaultyPlan:
+    if isinstance(plan, FaultyPlan):
+        return plan
+    return replace(plan, assignments=arrow_schema(PLAN_ASSIGNMENTS).empty_table())
 
 
 def seal_state(loaded: LoadedPolicy | None, reader: LakeReader, plan: Row) -> tuple[bool | None, str]:
