@@ -33,19 +33,23 @@ def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -
 
     actions: One row per file, as :func:`evenlag.lake.delta_log.read_actions` returns them.
     """
+    # The log has some columns for each of the table's: only those that are compared are filtered each time.
+    names = {f"{part}.{column}" for column, *_ in filters for part in ("partition", "min", "max")}
+    compared = actions.select([name for name in actions.column_names if name in {*names, "partition.month"}])
+    files = compared.add_column(0, "", [pa.array(range(actions.num_rows), pa.int64())])
     for column, operator, value in filters:
         kind = schema.field(column).type
-        if "partition.month" in actions.column_names and (month := month_filter(column, operator, value)):
-            within = compare(actions["partition.month"], *month, schema.field("month").type)
-            actions = actions.filter(pc.fill_null(within, False))
-        if (name := f"partition.{column}") in actions.column_names:
+        if "partition.month" in files.column_names and (month := month_filter(column, operator, value)):
+            within = compare(files["partition.month"], *month, schema.field("month").type)
+            files = files.filter(pc.fill_null(within, False))
+        if (name := f"partition.{column}") in files.column_names:
             # Null matches no comparison.
-            kept = pc.fill_null(compare(actions[name], operator, value, kind), False)
+            kept = pc.fill_null(compare(files[name], operator, value, kind), False)
         else:
-            kept = _by_bounds(actions, column, operator, value, kind)
+            kept = _by_bounds(files, column, operator, value, kind)
         if kept is not None:
-            actions = actions.filter(kept)
-    return actions
+            files = files.filter(kept)
+    return actions if files.num_rows == actions.num_rows else actions.take(files[""])
 
 
 def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:
