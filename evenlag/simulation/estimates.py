@@ -240,12 +240,17 @@ def estimate_speeds(
         count = np.isfinite(busy[:, seen_often]).sum(axis=0)
         spread[seen_often] = _MEDIAN_SPREAD * (high - low) / np.sqrt(count)
     largest = np.nan_to_num(rates, nan=0.0).max(axis=0, initial=0.0)
+    # Of what was committed in an interval, one commit's records may have been processed before.
+    sure = np.nan_to_num(rates, nan=0.0) * (1 - COMMIT_INTERVAL_S / interval_s)
+    at_least = sure.max(axis=0, initial=0.0)
     if known is not None:
         is_known = ~seen_often & ~known.is_bound & (known.speed > 0)
         observed = np.where(is_known, known.speed, observed)
         spread = np.where(is_known, _TABLE_SPREAD * observed, spread)
         seen_often = seen_often | is_known
-        largest = np.fmax(largest, np.where(known.is_bound, known.speed, np.nan))
+        largest, at_least = (
+            np.fmax(each, np.where(known.is_bound, known.speed, np.nan)) for each in (largest, at_least)
+        )
     given = np.full(len(observed), np.nan) if relative is None else relative
     is_given = np.isfinite(given)
     weight = np.where(is_given, given, 1.0)
@@ -262,7 +267,7 @@ def estimate_speeds(
         slowest, fastest = low[is_observed].min(), high[is_observed].max()
     else:
         slowest, fastest = 0.0, _UNKNOWN_FACTOR * scale
-    low = np.where(is_observed, low, np.where(is_given, likely, np.maximum(slowest, largest)))
+    low = np.where(is_observed, low, np.where(is_given, likely, np.maximum(slowest, at_least)))
     high = np.where(is_observed, high, np.where(is_given, likely, np.maximum(fastest, likely)))
     likely, low, high = (np.nan_to_num(each, nan=0.0) for each in (likely, low, high))
     return Speeds(likely, low, high, is_observed, is_given)

@@ -64,6 +64,18 @@ def test_a_member_is_behind_by_what_it_consumes_and_not_by_what_arrives() -> Non
     assert estimates.speed[Case.LIKELY, :, 0] == pytest.approx([10.0] * 4)
 
 
+def test_the_records_of_a_commit_may_have_been_processed_before_its_interval() -> None:
+    """It never waits: in 20 s it commits 400 records, of which 100 may be of the commit interval before."""
+    ends = [float(400 * number) for number in range(5)]
+    history = history_of(
+        [[end] for end in ends], [[0.0]] * 5, [["a"]] * 5, [snapshot("a")] * 5,
+        at_s=[20.0 * number for number in range(5)],
+    )  # fmt: skip
+    found = estimate_speeds(history)
+    assert found.likely.tolist() == [pytest.approx(20.0)]
+    assert found.low.tolist() == [pytest.approx(15.0)]
+
+
 def test_a_burst_before_a_snapshot_came_when_the_member_can_last_have_been_idle() -> None:
     """500 of 520 are behind: at 10 records/s the 20 took the last two seconds."""
     history = of_one_member([1_000.0] * 11 + [1_520.0, 1_520.0], [*DRAIN, 500.0, 400.0])
