@@ -13,6 +13,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,7 +37,7 @@ def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -
     # The log has some columns for each of the table's: only those that are compared are filtered each time.
     names = {f"{part}.{column}" for column, *_ in filters for part in ("partition", "min", "max")}
     compared = actions.select([name for name in actions.column_names if name in {*names, "partition.month"}])
-    files = compared.add_column(0, "", [pa.array(range(actions.num_rows), pa.int64())])
+    files = compared.add_column(0, "place", pa.array(np.arange(actions.num_rows)))
     for column, operator, value in filters:
         kind = schema.field(column).type
         if "partition.month" in files.column_names and (month := month_filter(column, operator, value)):
@@ -49,7 +50,7 @@ def may_match(actions: pa.Table, schema: pa.Schema, filters: Sequence[Filter]) -
             kept = _by_bounds(files, column, operator, value, kind)
         if kept is not None:
             files = files.filter(kept)
-    return actions if files.num_rows == actions.num_rows else actions.take(files[""])
+    return actions if files.num_rows == actions.num_rows else actions.take(files["place"])
 
 
 def compare(left: Any, operator: str, value: Any, kind: pa.DataType) -> Any:

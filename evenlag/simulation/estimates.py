@@ -239,10 +239,9 @@ def estimate_speeds(
         observed[seen_often] = np.where(is_certain[seen_often], middle, high)
         count = np.isfinite(busy[:, seen_often]).sum(axis=0)
         spread[seen_often] = _MEDIAN_SPREAD * (high - low) / np.sqrt(count)
-    largest = np.nan_to_num(rates, nan=0.0).max(axis=0, initial=0.0)
     # Of what was committed in an interval, one commit's records may have been processed before.
-    sure = np.nan_to_num(rates, nan=0.0) * (1 - COMMIT_INTERVAL_S / interval_s)
-    at_least = sure.max(axis=0, initial=0.0)
+    sure = rates * (1 - COMMIT_INTERVAL_S / interval_s)
+    largest, at_least = (np.nan_to_num(each, nan=0.0).max(axis=0, initial=0.0) for each in (rates, sure))
     if known is not None:
         is_known = ~seen_often & ~known.is_bound & (known.speed > 0)
         observed = np.where(is_known, known.speed, observed)

@@ -313,6 +313,9 @@ def _unreadable_file(
 ) -> str | None:
     """Name a file that cannot be read and may have rows with these values; None without any."""
     for table in tables:
+        # Nearly always there is none, and each plan asks.
+        if not unreadable[table].num_rows:
+            continue
         schema = stored_schema(table)
         files = may_match(unreadable[table], schema, matching(**values))
         for file in files.select(["path", ERROR]).slice(0, 1).to_pylist() if files.num_rows else ():

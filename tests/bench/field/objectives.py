@@ -30,18 +30,13 @@ if TYPE_CHECKING:
 TRACES: Final = ("seasons", "unequal", "backlog")
 FIRST_SEED: Final = 705930
 _UTILISATION: Final = 0.75
-_SEEDS_AT_ONCE: Final = 5
 
 
 def above_target(contender: str, traces: Sequence[Trace], **settings: object) -> Floats:
     """Return the record-seconds that records wait beyond 30 s, by trace."""
-    found: list[float] = []
-    for first in range(0, len(traces), _SEEDS_AT_ONCE):
-        part = traces[first : first + _SEEDS_AT_ONCE]
-        outcomes = run(part, [make_contender(contender, trace, **settings) for trace in part])
-        figures = [outcome.figures() for outcome in outcomes]
-        found += [each["above_30s"] * each["record_s"] for each in figures]
-    return np.array(found)
+    outcomes = run(traces, [make_contender(contender, trace, **settings) for trace in traces])
+    figures = [outcome.figures() for outcome in outcomes]
+    return np.array([each["above_30s"] * each["record_s"] for each in figures])
 
 
 def compare(name: str, seeds: Sequence[int]) -> dict[str, float | list[float]]:
