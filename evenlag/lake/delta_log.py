@@ -29,6 +29,7 @@ from evenlag.lake.file_pruning import in_range
 from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.schema_evolution import PROTOCOL
 from evenlag.lake.small_files import forget_files
+from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
 from evenlag.lake.tables import Table
 
 _TODO: Final = "restore the table ('The lake is lost' in docs/runbook.md)"
@@ -42,7 +43,7 @@ _FRAME: Final = re.compile(r"^\s*\d+: |^\s*at |^stack backtrace:")
 
 
 class _Idle(NamedTuple):
-    """A table that no thread uses, or None: with what it was opened, and when.
+    """A table that no thread uses, or None: with what it was opened, when, and with which version.
 
     commit: Which file its newest commit is, in a local lake: there, another lake may take a folder's place.
     """
@@ -51,6 +52,7 @@ class _Idle(NamedTuple):
     delta: Any
     looked_at: float
     commit: tuple[int, ...] | None = None
+    opened: int = -1
 
 
 _IDLE: Final[dict[str, _Idle]] = {}
@@ -65,6 +67,8 @@ _WRITTEN: Final[dict[str, float]] = {}
 _MAX_IDLE: Final = 128
 # The steps of a cycle follow each other faster.
 _MAX_AGE_S: Final = 10.0
+# `deltalake` reads all commits since the opening again for each new one, also those before a checkpoint.
+_MAX_COMMITS: Final = 3 * COMMITS_PER_CHECKPOINT
 # Maintenance removes files of a log once in minutes.
 _MAX_OPENINGS: Final = 5
 
@@ -78,18 +82,23 @@ class Look:
 
 
 @contextmanager
-def open_table(paths: LakePaths, table: Table, *, for_write: bool = False) -> Iterator[Any | None]:
+def open_table(
+    paths: LakePaths, table: Table, *, for_write: bool = False, max_age_s: float = 0.0
+) -> Iterator[Any | None]:
     """Open a table for a block, at its newest version; None if it does not exist yet.
 
     What the thread reads in the block is of the same version, so that a write is refused if another one came
     after what it depends on. In a block of :func:`one_look`, it may be the version of an earlier opening.
+
+    max_age_s: So many seconds ago it may have been looked for in any case: for a commit that is refused then.
     """
     folder, in_use = paths.table(table), _IN_USE.get()
     if folder in in_use and not for_write:
         yield in_use[folder]
         return
+    began = time.monotonic()
     with lake_errors(paths, table, "its log"):
-        found = _newest(paths, folder, _IDLE.pop(folder, None))
+        found = _newest(paths, folder, _IDLE.pop(folder, None), began - max_age_s)
     version = _version(found)
     is_missing = found.delta is None and paths.is_local
     delta = _log_that_came_late(paths, table) if is_missing else found.delta
@@ -101,7 +110,8 @@ def open_table(paths: LakePaths, table: Table, *, for_write: bool = False) -> It
     # Not after an error: what it knows may be wrong, e.g. after a conflict.
     if found.delta is not None or not paths.is_local:
         if _version(found) != version:
-            found = found._replace(commit=_newest_commit(paths, folder, found.delta))
+            # Of a commit, `deltalake` has looked for the ones before it.
+            found = found._replace(looked_at=began, commit=_newest_commit(paths, folder, found.delta))
         with _RETURN_LOCK:
             # Another thread may have returned one with commits that this one lacks, of its own even.
             _IDLE[folder] = max(found, _IDLE.pop(folder, found), key=_version)
@@ -148,20 +158,22 @@ def forget_tables() -> None:
     forget_files()
 
 
-def _newest(paths: LakePaths, folder: str, idle: _Idle | None) -> _Idle:
-    """Return the table as it is, or as it was when the block of :func:`one_look` allows."""
+def _newest(paths: LakePaths, folder: str, idle: _Idle | None, since: float) -> _Idle:
+    """Return the table as it is, or as it was since a time, or when the block of :func:`one_look` allows."""
     deltalake = _deltalake()
     now, address, look = time.monotonic(), _address(), _LOOK.get()
-    if idle is not None and idle.address == address:
-        is_remote = not paths.is_local
-        if is_remote and look is not None and idle.looked_at >= max(look.since, _WRITTEN.get(folder, 0.0)):
+    if look is not None:
+        since = min(since, look.since)
+    if idle is not None and idle.address == address and _version(idle) - idle.opened <= _MAX_COMMITS:
+        if not paths.is_local and idle.looked_at >= max(since, _WRITTEN.get(folder, 0.0)):
             return idle
         if idle.delta is not None and idle.commit == _newest_commit(paths, folder, idle.delta):
             with suppress(deltalake.exceptions.DeltaError):
                 idle.delta.update_incremental()
                 return idle._replace(looked_at=now, commit=_newest_commit(paths, folder, idle.delta))
     delta = _open_anew(paths, folder)
-    return _Idle(address, delta, now, _newest_commit(paths, folder, delta))
+    found = _Idle(address, delta, now, _newest_commit(paths, folder, delta))
+    return found._replace(opened=_version(found))
 
 
 def _open_anew(paths: LakePaths, folder: str, num_openings: int = _MAX_OPENINGS) -> Any | None:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # The same as Spark's writes use: an increasing version would drop late writes.
 _TRANSACTION_VERSION: Final = 1
+# More than the interval of frequent cycles; the log keeps newer commits, for a commit that takes long too.
+_MAX_AGE_S: Final = 600.0
 
 
 class DirectWriter:
@@ -63,7 +65,7 @@ class DirectWriter:
 
         def attempt() -> None:
             nonlocal is_repeat
-            with self.opened() as delta:
+            with self.opened(_MAX_AGE_S) as delta:
                 # To look an id up reads all commits since the checkpoint.
                 if not is_repeat or delta.transaction_version(name) is None:
                     is_repeat = True
@@ -71,17 +73,20 @@ class DirectWriter:
 
         retry_on_conflict(attempt)
 
-    def append_guarded(self, choose: Callable[[], pa.Table | Rows]) -> pa.Table | Rows:
+    def append_guarded(
+        self, choose: Callable[[], pa.Table | Rows], max_age_s: float = 0.0
+    ) -> pa.Table | Rows:
         """Append rows that are chosen by the lake's content, in one commit; choose again after a conflict.
 
         Returns the rows that were appended. Empty if there were none to append; also if the store answered an
         append that it had made with an error, and the repeat found its rows.
         choose: Reads the lake and returns the rows to append. What it raises ends the append.
+        max_age_s: How old what it reads of the table may be, if newer content cannot add to what it returns.
         """
 
         def attempt() -> pa.Table | Rows:
             # Never created after the choice: the guard is compared only with the commits after this version.
-            with self.opened() as delta:
+            with self.opened(max_age_s) as delta:
                 rows = choose()
                 if len(rows):
                     data = self.conform(rows)
@@ -99,7 +104,7 @@ class DirectWriter:
         """
 
         def attempt() -> bool:
-            with self.opened() as delta:
+            with self.opened(_MAX_AGE_S) as delta:
                 if self.lake.count(self.table, filters=written):
                     return False
                 batches = chain.from_iterable(self.conform(part).to_batches() for part in read())
@@ -124,9 +129,13 @@ class DirectWriter:
         return with_month(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), self.table)
 
     @contextmanager
-    def opened(self) -> Iterator[Any]:
-        """Open the table for a commit, and create it if necessary. Reads in the block see this version."""
-        with open_table(self.lake.paths, self.table, for_write=True) as delta:
+    def opened(self, max_age_s: float = 0.0) -> Iterator[Any]:
+        """Open the table for a commit, and create it if necessary. Reads in the block see this version.
+
+        max_age_s: How old the version may be; the guard is compared with newer commits, and the next attempt
+            opens the table again.
+        """
+        with open_table(self.lake.paths, self.table, for_write=True, max_age_s=max_age_s) as delta:
             if delta is not None:
                 yield delta
                 return
@@ -210,7 +219,7 @@ def append_once(root: str, table: Table, rows: pa.Table | Rows, written: Sequenc
     def choose() -> pa.Table | Rows:
         return () if writer.lake.count(table, filters=written) else rows
 
-    return len(writer.append_guarded(choose)) > 0
+    return len(writer.append_guarded(choose, _MAX_AGE_S)) > 0
 
 
 def append_guarded(root: str, table: Table, choose: Callable[[], Rows]) -> Rows:

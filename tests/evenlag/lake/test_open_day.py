@@ -298,6 +298,18 @@ def test_one_look_sees_own_writes_and_what_a_conflict_shows(tmp_path: Path) -> N
         assert look.written == {RUNS}
 
 
+def test_an_open_table_is_opened_anew_before_it_has_seen_many_commits(tmp_path: Path) -> None:
+    openings: list[Any] = []
+    for minute in range(100):
+        append(tmp_path, minute)
+        with open_table(LakePaths(str(tmp_path)), RUNS) as delta:
+            if not any(delta is other for other in openings):
+                openings.append(delta)
+    # With each commit since then, the next one takes longer.
+    assert 100 / 40 <= len(openings) <= 100 / 20
+    assert len(run_ids(tmp_path)) == 100
+
+
 def write_two_tables(tmp_path: Path, num_old: int) -> tuple[Path, Path]:
     """Write `runs` of two lakes, "old" and "new"; return their folders."""
     for minute in range(num_old):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evenlag.errors import LakeConflictError
+from evenlag.lake import delta_log
 from evenlag.lake.arrow_schema import arrow_schema
 from evenlag.lake.delta_log import one_look, open_table
 from evenlag.lake.location import LakePaths
@@ -59,6 +60,27 @@ def test_a_repeat_is_skipped_also_from_another_process(tmp_path: Path) -> None:
     assert run_ids(tmp_path) == ["first", "second"]
     # Nothing changes the table but its creation: a change of metadata conflicts with each other writer.
     assert actions(tmp_path)[1:] == [["commitInfo", "add", "txn"]] * 2
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_who_knows_an_old_version_of_a_remote_table_repeats_nothing_of_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    monkeypatch.setattr(LakePaths, "is_local", property(lambda _: False))
+    root = str(tmp_path)
+    if is_first:
+        assert not LakeReader(root).exists(RUNS)
+    else:
+        assert append_once(root, RUNS, [run("other", step="decide")], of_step("decide"))
+    answers = SPAWN.SimpleQueue()
+    child = SPAWN.Process(target=append_in_child, args=(root, "from a child", answers))
+    child.start()
+    child.join()
+    assert (child.exitcode, answers.get()) == (0, True)
+    known = delta_log._IDLE[LakePaths(root).table(RUNS)].delta
+    assert (known and known.version()) == (None if is_first else 1)
+    assert not append_once(root, RUNS, [run("repeat")], of_step("observe"))
+    assert run_ids(tmp_path) == ["from a child", *([] if is_first else ["other"])]
 
 
 # Races ------------------------------------------------------------------------------------------------------
