@@ -155,8 +155,10 @@ class World:
             self.start_command()
             return
         for pid in tree(self.command.pid):
-            if Path(f"/proc/{pid}/exe").readlink().name == "java":
-                os.kill(pid, signal.SIGKILL)
+            # One of them may end meanwhile.
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/exe").readlink().name == "java":
+                    os.kill(pid, signal.SIGKILL)
 
     def _replace_a_consumer(self) -> None:
         group = self.groups[self.chance.choice(sorted(self.groups))]
