@@ -1,12 +1,13 @@
 """Requests to S3 by the cycles of a small cluster: by operation, by table, and how they grow.
 
 ``python -m tests.bench.s3_requests [--cycles N]`` starts a broker, two groups and an S3 server behind a proxy
-that counts. Cycles run in one warm process; then as Airflow's tasks, each of which opens its tables itself,
-in the same session, as tasks are clients of one Spark Connect server: those of a cluster's own DAG, and the
-two of ``group_clusters``. Publishing and the report are included. It writes ``docs/bench/s3_requests.json``.
+that counts. Cycles run in one process, from an empty lake on and then warm; then as Airflow's tasks, each of
+which opens its tables itself, in the same session, as tasks are clients of one Spark Connect server: those of
+a cluster's own DAG, and the two of ``group_clusters``. Publishing and the report are included. It writes
+``docs/bench/s3_requests.json``.
 
-Each tenth cycle writes checkpoints, and each twentieth compacts the tables' small files: the mean of 20 is
-that of a day.
+Each tenth cycle writes checkpoints, and each step may compact a table's twenty small files: the mean of 20
+warm cycles is that of a day.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 RESULTS: Final = Path(__file__).resolve().parents[2] / "docs" / "bench" / "s3_requests.json"
 # Before which steps a process begins.
 _WAYS: Final = {
+    "first": frozenset[str](),
     "warm": frozenset[str](),
     "airflow": frozenset({"observe", "decide", "publish", "report"}),
     "grouped": frozenset({"observe", "report"}),
