@@ -29,7 +29,6 @@ from evenlag.lake.file_pruning import in_range
 from evenlag.lake.location import LOG_FOLDER, LakePaths
 from evenlag.lake.schema_evolution import PROTOCOL
 from evenlag.lake.small_files import forget_files
-from evenlag.lake.table_properties import COMMITS_PER_CHECKPOINT
 from evenlag.lake.tables import Table
 
 _TODO: Final = "restore the table ('The lake is lost' in docs/runbook.md)"
@@ -67,8 +66,9 @@ _WRITTEN: Final[dict[str, float]] = {}
 _MAX_IDLE: Final = 128
 # The steps of a cycle follow each other faster.
 _MAX_AGE_S: Final = 10.0
-# `deltalake` reads all commits since the opening again for each new one, also those before a checkpoint.
-_MAX_COMMITS: Final = 3 * COMMITS_PER_CHECKPOINT
+# `deltalake` reads all commits since the opening again for each new one, also those before a checkpoint; not
+# those before a compaction.
+_MAX_COMMITS: Final = 100
 # Maintenance removes files of a log once in minutes.
 _MAX_OPENINGS: Final = 5
 
