@@ -39,7 +39,7 @@ from tests.soak.results import keep, tell
 from tests.support.cycle_killer import REPOSITORY
 from tests.support.faulty_workload import FaultyWorkload
 from tests.support.many_clusters import write_policy
-from tests.support.processes import tree
+from tests.support.processes import jvms, tree
 from tests.support.s3.jars import jars_for_s3
 from tests.support.s3.lost_answers import serving
 from tests.support.s3.server import s3_server
@@ -154,11 +154,10 @@ class World:
             kill_process(self.command)
             self.start_command()
             return
-        for pid in tree(self.command.pid):
-            # One of them may end meanwhile.
-            with suppress(OSError):
-                if Path(f"/proc/{pid}/exe").readlink().name == "java":
-                    os.kill(pid, signal.SIGKILL)
+        for pid in jvms(tree(self.command.pid)):
+            # It may end meanwhile.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _replace_a_consumer(self) -> None:
         group = self.groups[self.chance.choice(sorted(self.groups))]

@@ -39,6 +39,16 @@ def tree(root: int) -> list[int]:
     return found
 
 
+def jvms(processes: list[int]) -> list[int]:
+    """Return those of some processes that run Java; one that ends meanwhile may be missed."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{process}/exe").readlink().name == "java":
+                found.append(process)
+    return found
+
+
 def num_threads(processes: list[int], *, besides: str) -> int:
     """Count threads without those whose name begins with `besides`; one that ends meanwhile may be missed."""
     count = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -16,7 +15,7 @@ import pytest
 from evenlag.lake.tables import COMMITS, LAG, SNAPSHOTS
 from spark_jobs.runtime.delta_lake import Lake
 from tests.support.lakes.snapshots import append_rows, commit, marker
-from tests.support.processes import processes_with, wait_until_gone
+from tests.support.processes import jvms, processes_with, wait_until_gone
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -136,7 +135,8 @@ def test_a_stopped_command_leaves_neither_job_nor_jvm(
     )
     try:
         wait_until(
-            lambda: _jvms(marker) or command.poll() is not None, what="the job has not started its JVM"
+            lambda: jvms(processes_with(marker)) or command.poll() is not None,
+            what="the job has not started its JVM",
         )
         assert command.poll() is None
         command.send_signal(how)
@@ -147,13 +147,3 @@ def test_a_stopped_command_leaves_neither_job_nor_jvm(
         wait_until_gone(marker)
     finally:
         command.kill()
-
-
-def _jvms(marker: str) -> list[int]:
-    """Processes of the command's that run Java."""
-    found = []
-    for pid in processes_with(marker):
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{pid}/exe").readlink().name == "java":
-                found.append(pid)
-    return found
