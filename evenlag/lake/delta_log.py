@@ -65,7 +65,7 @@ _WRITTEN: Final[dict[str, float]] = {}
 # Of a few lakes.
 _MAX_IDLE: Final = 128
 # The steps of a cycle follow each other faster.
-_MAX_AGE_S: Final = 10.0
+_MAX_LOOK_AGE_S: Final = 10.0
 # `deltalake` reads all commits since the opening again for each new one, also those before a checkpoint; not
 # those before a compaction.
 _MAX_COMMITS: Final = 100
@@ -120,7 +120,7 @@ def open_table(
 
 
 @contextmanager
-def one_look(max_age_s: float = _MAX_AGE_S) -> Iterator[Look]:
+def one_look(max_age_s: float = _MAX_LOOK_AGE_S) -> Iterator[Look]:
     """Look for new commits of a table once in a block, besides after conflicts and after Spark's writes.
 
     max_age_s: So many seconds before the block an earlier look may have been.

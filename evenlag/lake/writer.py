@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 # The same as Spark's writes use: an increasing version would drop late writes.
 _TRANSACTION_VERSION: Final = 1
 # More than the interval of frequent cycles; the log keeps newer commits, for a commit that takes long too.
-_MAX_AGE_S: Final = 600.0
+_MAX_VERSION_AGE_S: Final = 600.0
 
 
 class DirectWriter:
@@ -65,7 +65,7 @@ class DirectWriter:
 
         def attempt() -> None:
             nonlocal is_repeat
-            with self.opened(_MAX_AGE_S) as delta:
+            with self.opened(_MAX_VERSION_AGE_S) as delta:
                 # To look an id up reads all commits since the checkpoint.
                 if not is_repeat or delta.transaction_version(name) is None:
                     is_repeat = True
@@ -104,7 +104,7 @@ class DirectWriter:
         """
 
         def attempt() -> bool:
-            with self.opened(_MAX_AGE_S) as delta:
+            with self.opened(_MAX_VERSION_AGE_S) as delta:
                 if self.lake.count(self.table, filters=written):
                     return False
                 batches = chain.from_iterable(self.conform(part).to_batches() for part in read())
@@ -219,7 +219,7 @@ def append_once(root: str, table: Table, rows: pa.Table | Rows, written: Sequenc
     def choose() -> pa.Table | Rows:
         return () if writer.lake.count(table, filters=written) else rows
 
-    return len(writer.append_guarded(choose, _MAX_AGE_S)) > 0
+    return len(writer.append_guarded(choose, _MAX_VERSION_AGE_S)) > 0
 
 
 def append_guarded(root: str, table: Table, choose: Callable[[], Rows]) -> Rows:
