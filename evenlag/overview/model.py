@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Final
 
 from evenlag.enums import REBALANCING_STATES, DecisionKind, GroupState, Outcome
@@ -31,7 +32,7 @@ class Sign(StrEnum):
     NO_MEMBERS = "no-members"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupRow:
     """A group in the last snapshot of its cluster, with what `evenlag.queries.lag.group_rows` has of it.
 
@@ -101,7 +102,7 @@ class GroupRow:
             return False
         return change >= max(_GROWS_FROM_RECORDS, _GROWS_FROM_SHARE * (self.lag_records - change))
 
-    @property
+    @cached_property
     def signs(self) -> tuple[Sign, ...]:
         """What the group is marked with, in the order of :class:`Sign`."""
         plan, hint = self.plan, self.hint

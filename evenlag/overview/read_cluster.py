@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
@@ -47,7 +46,6 @@ NUM_POINTS: Final = 12
 _MAX_TREND_ROWS: Final = 1_000_000
 # A snapshot is finished before its lag is computed: then the one before it is shown.
 _NUM_TRIED: Final = 3
-_MAX_KNOWN: Final = 64
 _SHORTEST_DUE: Final = timedelta(minutes=3)
 _LAG_COLUMNS: Final = tuple(dict.fromkeys((*LAG_COLUMNS, *DRAIN_COLUMNS, "topic", "partition", "stalled")))
 # Lag by group; None where some of it is not known.
@@ -68,31 +66,27 @@ _OUTCOME_COLUMNS: Final = (
 
 
 class LagHistory:
-    """Lag by group of past snapshots of all lakes and clusters. They never change, so each is read once."""
+    """Lag by group of past snapshots of all lakes and clusters. They never change, so each is read once.
+
+    Of each cluster it keeps what the last trend has: all pages show all clusters.
+    """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], _Sums] = OrderedDict()
-        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str], dict[str, _Sums]] = {}
 
     def sums(
         self, reader: LakeReader, cluster: str, snapshots: Sequence[Mapping[str, Any]], max_rows: int
     ) -> list[_Sums | None]:
         """Return the lag by group of snapshots, newest first; read at most so many rows of ``lag``."""
-        root = reader.paths.root
-        with self._lock:
-            found = {s["snapshot_id"]: self._known.get((root, s["snapshot_id"])) for s in snapshots}
-        missing = [s for s in snapshots if found[s["snapshot_id"]] is None]
+        place = reader.paths.root, cluster
+        known = self._known.get(place, {})
+        missing = [s for s in snapshots if s["snapshot_id"] not in known]
         if missing:
             of_newest = reader.count(LAG, filters=_of_snapshots(cluster, missing[:1]))
-            found |= _read_sums(reader, cluster, missing[: max_rows // max(of_newest, 1)])
-        with self._lock:
-            for name, sums in found.items():
-                if sums is not None:
-                    self._known[root, name] = sums
-                    self._known.move_to_end((root, name))
-            while len(self._known) > _MAX_KNOWN:
-                self._known.popitem(last=False)
-        return [found[s["snapshot_id"]] for s in snapshots]
+            known = known | _read_sums(reader, cluster, missing[: max_rows // max(of_newest, 1)])
+        names = [s["snapshot_id"] for s in snapshots]
+        self._known[place] = {name: known[name] for name in names if name in known}
+        return [known.get(name) for name in names]
 
 
 def read_cluster(

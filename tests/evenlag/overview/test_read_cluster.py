@@ -18,6 +18,7 @@ from tests.truth.recorded_lakes import RecordedLake, each_lake, extract
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from evenlag.overview.model import ClusterState, GroupRow
 
@@ -199,6 +200,25 @@ def test_a_snapshot_of_the_past_is_read_once(lake: RecordedLake, monkeypatch: py
     assert read_cluster(reader, cluster, now, history=history) == first
     of_newest = reader.count(LAG, filters=[("snapshot_id", "=", newest["snapshot_id"])])
     assert sum(read) == of_newest < of_first
+
+
+def test_the_past_of_many_clusters_is_read_once(
+    lake: RecordedLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history, cluster = LagHistory(), lake.clusters[0]
+    snapshots = LakeRows(lake.root, cluster).snapshots[: -NUM_POINTS - 1 : -1]
+    # Each address of the lake is a cluster of its own, and all are shown by one page.
+    for number in range(30):
+        (tmp_path / str(number)).symlink_to(lake.root)
+    readers = [LakeReader(str(tmp_path / str(number))) for number in range(30)]
+    first = [history.sums(reader, cluster, snapshots, 1_000_000) for reader in readers]
+    assert None not in first[0]
+
+    def fail(*_: Any, **__: Any) -> Any:
+        pytest.fail("a snapshot was read again")
+
+    monkeypatch.setattr(LakeReader, "read", fail)
+    assert [history.sums(reader, cluster, snapshots, 1_000_000) for reader in readers] == first
 
 
 def test_a_trend_gives_up_its_oldest_snapshots_before_it_reads_too_much(lake: RecordedLake) -> None:
