@@ -126,7 +126,7 @@ class GroupRow:
         }
         return tuple(sign for sign in Sign if marked[sign])
 
-    @property
+    @cached_property
     def asking_signs(self) -> frozenset[Sign]:
         """Signs that ask a person to look; the others describe. No members: only with lag."""
         describing = {Sign.GROWING, Sign.REBALANCING} | (set() if self.lag_records else {Sign.NO_MEMBERS})

@@ -68,7 +68,7 @@ _OUTCOME_COLUMNS: Final = (
 class LagHistory:
     """Lag by group of past snapshots of all lakes and clusters. They never change, so each is read once.
 
-    Of each cluster it keeps what the last trend has: all pages show all clusters.
+    Of each cluster it keeps what the last trend has.
     """
 
     def __init__(self) -> None:
