@@ -19,6 +19,7 @@ _UNPRINTABLE: Final = re.compile(
 _UNPRINTABLE_BUT_LINES: Final = re.compile(
     _UNPRINTABLE.pattern.replace("\\x00-\\x1f", "\\x00-\\x08\\x0b-\\x1f")
 )
+_PAGE_UNSAFE: Final = re.compile(f"[&<>\"']|{_UNPRINTABLE_BUT_LINES.pattern}")
 # How a formula begins, in both widths. Where cells are separated by semicolons, one may begin within a text.
 _FORMULA: Final = re.compile("(^|;)([\\s'\"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])")
 # What GitHub's Markdown gives a meaning to, and what it makes a link of without any mark.
@@ -84,7 +85,8 @@ def page_text(text: str) -> str:
     >>> page_text("<b>" + chr(0x202E))
     '&lt;b&gt;\\u202e'
     """
-    return escape(printable_lines(text))
+    # Most texts are safe, and a page has hundreds of thousands.
+    return text if _PAGE_UNSAFE.search(text) is None else escape(printable_lines(text))
 
 
 def markdown_text(text: str) -> str:

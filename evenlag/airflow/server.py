@@ -8,10 +8,10 @@ from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse
 
-from evenlag.overview.views import MAX_HOURS, OverviewView, answer
+from evenlag.overview.views import MAX_HOURS, PAGE_WAIT_S, OverviewView, answer
 
 app = FastAPI(title="evenlag", docs_url=None, redoc_url=None, openapi_url=None)
-_VIEW = OverviewView()
+_VIEW = OverviewView(wait_s=PAGE_WAIT_S)
 
 
 def _permission(request: Request, user: Any) -> Callable[[str], bool]:

@@ -55,6 +55,7 @@ def serve(
 ) -> None:
     """Show all groups of the lake in a browser, with their reports; read-only, until Ctrl-C."""
     from evenlag.overview.server import LOOPBACK, listen, make_app, make_server
+    from evenlag.overview.views import PAGE_WAIT_S, OverviewView
 
     token = _token()
     if token is None and host not in LOOPBACK:
@@ -65,13 +66,15 @@ def serve(
 
     # A mistake in the policy is reported now, not to the first reader.
     sources = partial(_sources, lake, config)
-    view = _live_view(sources, config) if live else None
+    view = _live_view(sources, config) if live else OverviewView(sources, wait_s=PAGE_WAIT_S)
     found = _known_sources(lake, config)
     opened = listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{opened.getsockname()[1]}/"
     out = console()
     out.print(f"{address}  ({count_of(len(found), 'cluster')}; Ctrl-C ends it)", soft_wrap=True)
+    # Many clusters take seconds: the first page finds most of them read.
+    view.ask(found.values())
     app = make_app(sources, token=token, hosts=[host], max_groups=_limit(max_groups), view=view)
     make_server(app).run(sockets=[opened])
 

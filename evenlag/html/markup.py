@@ -18,16 +18,14 @@ class Html(str):
     __slots__ = ()
 
 
-def page(
-    title: str, body: str, *, policy: str = CONTENT_POLICY, style: str = "", attributes: str = ""
-) -> str:
-    """Build a complete page, with more CSS and attributes of the body."""
+def page(title: str, body: str, *, policy: str = CONTENT_POLICY, style: str = "") -> str:
+    """Build a complete page, with more CSS."""
     style = _STYLE.read_text(encoding="utf-8") + style
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{page_text(policy)}">'
-        f"<title>{page_text(title)}</title><style>{style}</style></head>\n<body{attributes}>\n{body}</body></html>\n"
+        f"<title>{page_text(title)}</title><style>{style}</style></head>\n<body>\n{body}</body></html>\n"
     )
 
 

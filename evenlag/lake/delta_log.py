@@ -221,12 +221,6 @@ def _address() -> Any:
     return sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
 
 
-def table_version(paths: LakePaths, table: Table) -> int | None:
-    """Return the version of a table, None without one: as long as it is the same, a read returns the same."""
-    with open_table(paths, table) as delta:
-        return None if delta is None else int(delta.version())
-
-
 def read_actions(delta: Any, paths: LakePaths, table: Table) -> pa.Table:
     """Read the data files of a table, one per row: path, size, partition values and statistics.
 

@@ -258,8 +258,24 @@ class LakeReader:
         SchemaError, LakeError
             As :meth:`read`.
         """
+        return sorted(self.files_by_cluster(table))
+
+    def files_by_cluster(self, table: Table) -> dict[str, frozenset[str]]:
+        """Return the paths of a table's data files by cluster, from its log.
+
+        As long as a cluster's are the same, a read of its rows returns the same.
+
+        Raises
+        ------
+        SchemaError, LakeError
+            As :meth:`read`.
+        """
         with self._selected(table, ()) as found:
-            return [] if found is None else sorted(found[0]["partition.cluster"].unique().to_pylist())
+            if found is None:
+                return {}
+            files = found[0].group_by("partition.cluster").aggregate([("path", "list")])
+            names, paths = files["partition.cluster"].to_pylist(), files["path_list"].to_pylist()
+            return dict(zip(names, map(frozenset, paths), strict=True))
 
     def count(self, table: Table, *, filters: Sequence[Filter]) -> int:
         """Return the number of matching rows of a table; 0 if it does not exist.

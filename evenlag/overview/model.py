@@ -86,7 +86,7 @@ class GroupRow:
     speeds: tuple[float, ...] = ()
     live_note: str = ""
 
-    @property
+    @cached_property
     def change_records(self) -> int | None:
         """Change of the lag from the first known point of the trend to now; None if now is not known."""
         known = [value for value in self.trend if value is not None]
@@ -146,6 +146,7 @@ class ClusterState:
     problem: Why the cluster has no rows; None: it has.
     open_approvals: Plans that wait for approval, also of groups that the snapshot does not have.
     valid_until: The rows may differ from then on though no table has changed; None: they stay as they are.
+    is_being_read: Whether it is being read again, and the rows are those of before.
     live: How live the rows are: a text, and the kind of its badge; None: nobody asked the brokers.
     """
 
@@ -155,6 +156,7 @@ class ClusterState:
     is_stale: bool = False
     problem: str | None = None
     open_approvals: int = 0
+    is_being_read: bool = False
     valid_until: datetime | None = None
     live: tuple[str, str] | None = None
 

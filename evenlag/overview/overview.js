@@ -120,7 +120,8 @@
   document.addEventListener("visibilitychange", refresh);
   if (location.protocol !== "file:") {
     find("#auto").hidden = false;
-    setInterval(refresh, 1000 * document.body.dataset.refresh);
+    const wait = () => setTimeout(() => refresh().then(wait), 1000 * find("#clusters").dataset.refresh);
+    wait();
   }
   filter();
 })();

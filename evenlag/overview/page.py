@@ -29,6 +29,8 @@ from evenlag.queries.advice import needed_text, target_text
 from evenlag.safe_text import printable_lines
 
 REFRESH_S: Final = 30
+# While a cluster is being read again.
+_REFRESH_SOON_S: Final = 3
 _FOLDER: Final = Path(__file__).parent
 _HEADINGS: Final = (
     ("group", "Group"),
@@ -79,7 +81,7 @@ SORTS: Final[Mapping[str, Callable[[GroupRow], Any]]] = {
     "behind": lambda row: row.time_lag_ms if row.time_lag_ms is not None else row.time_lag_at_least_ms,
     "skew": lambda row: row.lag_skew,
     "drain": lambda row: None if row.drain_time_ms is None else min(row.drain_time_ms, _NEVER_MS),
-    "mode": lambda row: _MODES.index(Mode(row.mode)) if row.mode in _MODES else None,
+    "mode": lambda row: _MODES.index(row.mode) if row.mode in _MODES else None,
     "plan": lambda row: row.plan["slot"].timestamp() if row.plan else None,
     "signs": lambda row: len(row.signs) + 100 * bool(row.asking_signs),
 }
@@ -171,11 +173,15 @@ def content_policy() -> str:
 def overview_page(overview: Overview, choice: Choice) -> str:
     """Build the page. It has all groups, so the script filters without a request, and no time of its own."""
     has_clusters = len(overview.clusters) > 1
+    is_partial = any(each.is_being_read for each in overview.clusters)
+    seconds = _REFRESH_SOON_S if is_partial else REFRESH_S
+    reload = f'<noscript><meta http-equiv="refresh" content="{seconds}"></noscript>' if is_partial else ""
     shown = frozenset(id(row) for row in overview.groups if choice.matches(row))
     rows = choice.ordered(overview.groups)
     body = (
         f"<main><header><h1>Consumer groups</h1>"
-        f'<div id="clusters">{cluster_lines(overview.clusters)}</div></header>'
+        f'<div id="clusters" data-refresh="{seconds}">'
+        f"{cluster_lines(overview.clusters)}{reload}</div></header>"
         f'<div id="totals">{_totals(overview.groups)}</div>'
         f"{_form(overview, choice)}"
         f'<p class="bar"><span id="count" role="status">{len(shown):,} of {len(rows):,} groups</span>'
@@ -188,7 +194,6 @@ def overview_page(overview: Overview, choice: Choice) -> str:
         f"{body}\n<script>{asset('overview.js')}</script>",
         policy=content_policy(),
         style=asset("overview.css"),
-        attributes=f' data-refresh="{REFRESH_S}"',
     )
 
 
@@ -203,6 +208,8 @@ def cluster_lines(clusters: Iterable[ClusterState]) -> Html:
         line = f"{name} read at {when(each.read_at)} UTC"
         if each.completeness is not None and each.completeness < 1:
             line += f', <span class="warn-text">{percent(each.completeness)} of its partitions</span>'
+        if each.is_being_read:
+            line += ", being read again"
         if each.is_stale:
             line += ', <span class="warn-text">no newer snapshot when one was due</span>'
         lines.append(f"<li>{line}</li>")
@@ -298,8 +305,7 @@ def row_html(row: GroupRow, *, is_shown: bool, has_clusters: bool) -> Html:
         ("signs", _signs(row)),
     )
     tds = "".join(
-        f"<td{' class=n' if key in _NUMBERS else ''}{_value(key, row)}>{text(html)}</td>"
-        for key, html in cells
+        f"<td{' class=n' if key in _NUMBERS else ''}{_value(key, row)}>{html}</td>" for key, html in cells
     )
     hidden = "" if is_shown else " hidden"
     states = text(" ".join(states_of(row)))
@@ -347,16 +353,21 @@ def _trend(row: GroupRow) -> Html:
     return Html(f"{_sparkline(row.trend)}<span{kind}>{text(format(change, '+,'))}</span>")
 
 
+@cache
+def _places(num_points: int) -> tuple[str, ...]:
+    step = _WIDTH / max(1, num_points - 1)
+    return tuple(f"{place * step:.0f}" for place in range(num_points))
+
+
 def _sparkline(points: Sequence[int | None]) -> Html:
     """Lag over the last snapshots; the number beside it says the same to a screen reader."""
-    known = [value for value in points if value is not None]
-    top, step = max([1, *known]), _WIDTH / max(1, len(points) - 1)
+    top = max([1, *(value for value in points if value is not None)])
     lines: list[list[str]] = [[]]
-    for place, value in enumerate(points):
+    for place, value in zip(_places(len(points)), points, strict=True):
         if value is None:
             lines.append([])
         else:
-            lines[-1].append(f"{place * step:.0f} {_HEIGHT - 1 - (_HEIGHT - 2) * value / top:.0f}")
+            lines[-1].append(f"{place} {_HEIGHT - 1 - (_HEIGHT - 2) * value / top:.0f}")
     # A point between two gaps is a dash.
     path = "".join(f"M{'L'.join(line)}{'h2' if len(line) == 1 else ''}" for line in lines if line)
     return Html(

@@ -10,9 +10,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlencode
@@ -22,7 +24,7 @@ from starlette.responses import HTMLResponse
 from evenlag.context import find_policy
 from evenlag.errors import JobError, PolicyError
 from evenlag.html.markup import page, text
-from evenlag.lake.delta_log import table_version
+from evenlag.lake.delta_log import one_look
 from evenlag.lake.reader import LakeReader
 from evenlag.lake.tables import (
     ADVICE,
@@ -36,6 +38,8 @@ from evenlag.lake.tables import (
     PLAN_EVENTS,
     PLANS,
     SNAPSHOTS,
+    SPEEDS,
+    Table,
 )
 from evenlag.logging_setup import named_logger
 from evenlag.overview.metrics import ClusterCounts, PlanRows, read_plan_rows
@@ -66,14 +70,17 @@ _DRAWING: Final = threading.Lock()
 UNREADABLE_POLICY: Final = "The policy cannot be read: the server's log says why."
 # Several people look at the same overview: what one of them read a moment ago is not read again.
 _FRESH_S: Final = 5.0
+# A page waits so long for newer rows of the clusters that it has rows of.
+PAGE_WAIT_S: Final = 0.4
 _Read = tuple[ClusterState, "tuple[GroupRow, ...]"]
 # What the rows are made of: as long as none of these changes, they stay as they are.
 _TABLES: Final = (
     SNAPSHOTS, LAG, MEMBERS, DECISIONS, PLANS, PLAN_EVENTS, GATE_RESULTS, OUTCOMES, PLAN_EVALUATIONS,
-    APPROVAL_REQUESTS, ADVICE,
+    APPROVAL_REQUESTS, ADVICE, SPEEDS,
 )  # fmt: skip
 _COUNTED: Final = (PLAN_EVENTS, OUTCOMES)
-_Versions = tuple[int | None, ...]
+# Of each table those of a cluster, or None: as long as they are the same, its rows are.
+_Files = tuple[frozenset[str] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,21 +220,33 @@ def message_response(status: int, message: str, **headers: str) -> HTMLResponse:
 
 @dataclass(slots=True)
 class _Known:
-    """Rows of a cluster, the versions of the tables before they were read, and when those were compared."""
+    """Rows of a cluster, the tables' files before they were read, and when that was."""
 
     read: _Read
-    versions: _Versions | None
-    checked_s: float
+    files: _Files | None
+    read_s: float
 
 
 class OverviewView:
-    """Answers requests for the overview; one for a process: it remembers the lag of past snapshots."""
+    """Answers requests for the overview; one for a process: it remembers the lag of past snapshots.
 
-    def __init__(self, sources: Callable[[], dict[str, ReportSource]] = find_sources) -> None:
+    wait_s: So long a page waits for newer rows of a cluster that was read before; None: until they are read.
+    """
+
+    def __init__(
+        self,
+        sources: Callable[[], dict[str, ReportSource]] = find_sources,
+        *,
+        wait_s: float | None = None,
+    ) -> None:
         self._sources = sources
+        self._wait_s = wait_s
         self._history = LagHistory()
         self._read: dict[ReportSource, _Known] = {}
-        self._counted: dict[ReportSource, tuple[_Versions, PlanRows]] = {}
+        # Clusters that a thread reads, or will read.
+        self._asked: dict[ReportSource, Future[None]] = {}
+        self._asking = threading.Lock()
+        self._counted: dict[ReportSource, tuple[_Files, PlanRows]] = {}
         # The rows of one cluster at a time are in the server's memory.
         self._reading = threading.Lock()
 
@@ -260,13 +279,34 @@ class OverviewView:
 
     def page(self, sources: list[ReportSource], query: Mapping[str, str]) -> str:
         """Build the page of clusters."""
-        return overview_page(self.read(sources), Choice.from_query(query))
+        return overview_page(self.read(sources, self._wait_s), Choice.from_query(query))
 
-    def read(self, sources: list[ReportSource]) -> Overview:
-        """Read the overview of clusters. One whose lake cannot be read has the reason instead of rows."""
-        parts = [self._cluster(source) for source in sources]
+    def read(self, sources: list[ReportSource], wait_s: float | None = None) -> Overview:
+        """Read the overview of clusters. One whose lake cannot be read has the reason instead of rows.
+
+        wait_s: After so long, a cluster that was read before has the rows from then; None: none has.
+        """
+        asked = self.ask(sources)
+        wait(reading for source, reading in asked.items() if source not in self._read)
+        wait(asked.values(), wait_s)
+        parts = []
+        for source in sources:
+            is_read = source not in asked or asked[source].done()
+            state, rows = self._read[source].read
+            parts.append((state if is_read else replace(state, is_being_read=True), rows))
         groups = tuple(row for _, rows in parts for row in rows)
         return Overview(tuple(state for state, _ in parts), groups)
+
+    def ask(self, sources: Iterable[ReportSource]) -> dict[ReportSource, Future[None]]:
+        """Let a thread read the clusters that were not read a moment ago; returns those that are not done."""
+        fresh_from = time.monotonic() - _FRESH_S
+        with self._asking:
+            old = {s for s in sources if (known := self._read.get(s)) is None or known.read_s <= fresh_from}
+            new = {source: Future[None]() for source in sources if source in old - self._asked.keys()}
+            if new:
+                threading.Thread(target=self._read_all, args=(list(new),)).start()
+            self._asked |= new
+            return {source: self._asked[source] for source in sources if source in self._asked}
 
     def count(self, sources: list[ReportSource]) -> dict[str, ClusterCounts]:
         """Count the plan events of clusters. One whose lake cannot be read is left out, with a warning."""
@@ -274,38 +314,55 @@ class OverviewView:
         found = {source.name: self._count(source, now) for source in sources}
         return {name: counts for name, counts in found.items() if counts is not None}
 
-    def _cluster(self, source: ReportSource) -> _Read:
-        with self._reading:
-            known = self._read.get(source)
-            if known is not None and time.monotonic() - known.checked_s < _FRESH_S:
-                return known.read
-            now, reader, versions = datetime.now(UTC), LakeReader(source.lake), None
-            try:
-                # Before the rows: what changes while they are read is read again.
-                versions = tuple(table_version(reader.paths, table) for table in _TABLES)
-                if known is None or known.versions != versions or _is_over(known.read[0], now):
-                    read = read_cluster(reader, source.cluster, now, name=source.name, history=self._history)
-                else:
-                    read = known.read
-            except JobError as error:
-                _LOG.warning("the overview of %s cannot be read: %s", source.name, error)
-                read, versions = (ClusterState(source.name, problem=str(error)), ()), None
-            self._read[source] = _Known(read, versions, time.monotonic())
-            return read
+    def _read_all(self, sources: list[ReportSource]) -> None:
+        # A table's new commits are looked for once, not for each cluster.
+        files_of = cache(_files_by_cluster)
+        with one_look(0.0):
+            for source in sources:
+                if not threading.main_thread().is_alive():
+                    # The process ends when the read in hand has: at the exit, Arrow's threads must not run.
+                    return
+                with self._reading:
+                    read, files = self._cluster(source, files_of)
+                with self._asking:
+                    self._read[source] = _Known(read, files, time.monotonic())
+                    self._asked.pop(source).set_result(None)
+
+    def _cluster(
+        self, source: ReportSource, files_of: Callable[[str, Table], Mapping[str, frozenset[str]]]
+    ) -> tuple[_Read, _Files | None]:
+        known, now = self._read.get(source), datetime.now(UTC)
+        try:
+            # Before the rows: what changes while they are read is read again.
+            files = tuple(files_of(source.lake, table).get(source.cluster) for table in _TABLES)
+            if known is not None and known.files == files and not _is_over(known.read[0], now):
+                return known.read, files
+            reader = LakeReader(source.lake)
+            return read_cluster(reader, source.cluster, now, name=source.name, history=self._history), files
+        except JobError as error:
+            _LOG.warning("the overview of %s cannot be read: %s", source.name, error)
+            return (ClusterState(source.name, problem=str(error)), ()), None
+        except Exception:  # noqa: BLE001 - a fault stays with its cluster
+            _LOG.exception("the overview of %s cannot be read", source.name)
+            return (ClusterState(source.name, problem="the server's log says why"), ()), None
 
     def _count(self, source: ReportSource, now: datetime) -> ClusterCounts | None:
         reader = LakeReader(source.lake)
         with self._reading:
             known = self._counted.get(source)
             try:
-                versions = tuple(table_version(reader.paths, table) for table in _COUNTED)
-                if known is None or known[0] != versions:
-                    known = versions, read_plan_rows(reader, source.cluster, now)
+                files = tuple(reader.files_by_cluster(table).get(source.cluster) for table in _COUNTED)
+                if known is None or known[0] != files:
+                    known = files, read_plan_rows(reader, source.cluster, now)
                     self._counted[source] = known
             except JobError as error:
                 _LOG.warning("the plan events of %s cannot be read: %s", source.name, error)
                 return None
         return known[1].count(now)
+
+
+def _files_by_cluster(lake: str, table: Table) -> Mapping[str, frozenset[str]]:
+    return LakeReader(lake).files_by_cluster(table)
 
 
 def _is_over(state: ClusterState, now: datetime) -> bool:

@@ -38,7 +38,6 @@ ALLOWED: Final[dict[str, dict[str, frozenset[str]]]] = {
         "evenlag/html/markup.py": frozenset(
             {
                 "_STYLE.read_text(encoding='utf-8')",
-                "attributes",
                 "body",
                 "zip(columns, classes, strict=True)",
                 "list(zip(row, classes, strict=True))",

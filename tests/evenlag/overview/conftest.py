@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,10 +27,12 @@ class Site:
     """A server of the overview.
 
     groups: What it shows; None: the policy is broken.
+    is_being_read: Whether the cluster is being read again.
     """
 
     url: str = ""
     groups: tuple[GroupRow, ...] | None = field(default=())
+    is_being_read: bool = False
 
     def sources(self) -> dict[str, ReportSource]:
         """Return one cluster: its name stands for all."""
@@ -67,8 +69,10 @@ def serving() -> Serving:
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     made = Site()
 
-    def read(_: OverviewView, __: list[ReportSource]) -> Overview:
-        return overview_of(*(made.groups or ()))
+    def read(_: OverviewView, __: list[ReportSource], ___: float | None = None) -> Overview:
+        found = overview_of(*(made.groups or ()))
+        states = tuple(replace(state, is_being_read=made.is_being_read) for state in found.clusters)
+        return replace(found, clusters=states)
 
     monkeypatch.setattr(OverviewView, "read", read)
     with _serve(make_app(made.sources)) as made.url:

@@ -213,6 +213,17 @@ def refreshed(browser: Browser) -> str:
     return str(browser.run("return document.querySelector('#refreshed').innerText"))
 
 
+def test_rows_that_are_being_read_follow_soon(browser: Browser, site: Site) -> None:
+    site.groups, site.is_being_read = many_groups(3), True
+    browser.open(f"{site.url}/overview")
+    assert "being read again" in browser.run("return document.querySelector('#clusters').innerText")
+    site.groups, site.is_being_read = many_groups(5), False
+    wait_for(lambda: count(browser), "5 of 5 groups")
+    state = browser.run("return document.querySelector('#clusters').outerHTML")
+    assert "being read" not in state
+    assert 'data-refresh="30"' in state
+
+
 def test_it_refreshes_in_place_and_says_when_it_could_not(browser: Browser, site: Site) -> None:
     site.groups = groups_of_each_kind()
     browser.open(f"{site.url}/overview")

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from evenlag.errors import PolicyError
 from evenlag.lake.reader import LakeReader
-from evenlag.lake.tables import PLANS
+from evenlag.lake.tables import PLANS, Table
 from evenlag.overview.read_cluster import read_cluster
-from evenlag.overview.views import OverviewView, ReportSource
+from evenlag.overview.views import _TABLES, OverviewView, ReportSource
 from evenlag.publishing.event_log import append_plan_events, plan_event
+from tests.support.waiting import wait_until
 from tests.truth.recorded_lakes import extract
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from evenlag.lake.filters import Filter
     from evenlag.overview.model import ClusterState, GroupRow
+
+
+# Callbacks of `atexit` run when all threads have ended.
+ASKING: Final = """\
+import atexit, sys, time
+from evenlag.overview.views import OverviewView, ReportSource
+view = OverviewView()
+atexit.register(lambda: print(len(view._read)))
+view.ask([ReportSource(f"{number}_", *sys.argv[1:]) for number in range(100)])
+while not view._read:
+    time.sleep(0.01)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +108,99 @@ def test_rows_are_read_again_only_when_a_table_or_the_time_changes_them(
     known.read = (replace(known.read[0], valid_until=at), known.read[1])
     view.read([source])
     assert len(reads) == 3
+
+
+def test_a_commit_reads_only_its_own_cluster_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = extract("hints", tmp_path / "hints")
+    sources = [ReportSource("", name, str(lake.root)) for name in lake.clusters]
+    reads: list[str] = []
+    tables: set[Table] = set()
+    selected = LakeReader._selected
+
+    def read(reader: LakeReader, cluster: str, *rest: Any, **more: Any) -> Any:
+        def spy(reader: LakeReader, table: Table, filters: Sequence[Filter]) -> Any:
+            tables.add(table)
+            return selected(reader, table, filters)
+
+        reads.append(cluster)
+        with monkeypatch.context() as patch:
+            patch.setattr(LakeReader, "_selected", spy)
+            return read_cluster(reader, cluster, *rest, **more)
+
+    monkeypatch.setattr("evenlag.overview.views.read_cluster", read)
+    monkeypatch.setattr("evenlag.overview.views._FRESH_S", 0.0)
+    view = OverviewView()
+    view.read(sources)
+    assert reads == list(lake.clusters)
+    # A change of a table that is not compared would not be seen.
+    assert tables <= set(_TABLES)
+    plan = next(row for row in LakeReader(str(lake.root)).read(PLANS).to_pylist())
+    append_plan_events(
+        str(lake.root), [plan_event(plan, "EXPIRED", reason="a test", actor="t", at=plan["slot"])]
+    )
+    reads.clear()
+    view.read(sources)
+    assert reads == [plan["cluster"]]
+
+
+def test_a_page_waits_only_for_clusters_that_were_never_read(
+    sources: dict[str, ReportSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_go_on = Event()
+    monkeypatch.setattr("evenlag.overview.views._FRESH_S", 0.0)
+    view = OverviewView(lambda: sources, wait_s=0.0)
+    view.read(list(sources.values()))
+    whole = OverviewView(lambda: sources).answer(lambda _: True, {})
+    last = list(sources)[-1]
+
+    def held(*arguments: Any, **more: Any) -> Any:
+        assert may_go_on.wait(300)
+        return read_cluster(*arguments, **more)
+
+    monkeypatch.setattr("evenlag.overview.views.read_cluster", held)
+    for source, known in view._read.items():
+        # As if a table of it had changed.
+        known.files = None if source.name == last else known.files
+    try:
+        page = bytes(view.answer(lambda _: True, {}).body).decode()
+        assert "being read again" in page
+        assert page.count("<noscript><meta") == 1
+        assert 'data-refresh="3"' in page
+        assert page.count("<tr data-s=") == bytes(whole.body).decode().count("<tr data-s=") > 0
+    finally:
+        may_go_on.set()
+    monkeypatch.setattr("evenlag.overview.views._FRESH_S", 3_600.0)
+    wait_until(lambda: view.answer(lambda _: True, {}).headers["ETag"] == whole.headers["ETag"])
+
+
+def test_a_process_ends_after_the_read_in_hand(sources: dict[str, ReportSource]) -> None:
+    source = next(iter(sources.values()))
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKING, source.cluster, source.lake],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert int(ended.stdout) < 100
+
+
+def test_an_unexpected_fault_stays_with_its_cluster(
+    sources: dict[str, ReportSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = sources.values()
+
+    def read(reader: LakeReader, cluster: str, *rest: Any, **more: Any) -> Any:
+        if cluster == first.cluster:
+            raise ZeroDivisionError("secret")
+        return read_cluster(reader, cluster, *rest, **more)
+
+    monkeypatch.setattr("evenlag.overview.views.read_cluster", read)
+    body = bytes(OverviewView(lambda: sources).answer(lambda _: True, {}).body).decode()
+    assert f"<b>{first.name}</b>: the server" in body
+    assert "secret" not in body
+    assert f'data-c="{second.name}"' in body
 
 
 def test_a_lake_that_cannot_be_read_is_named_and_the_others_are_shown(
