@@ -311,7 +311,8 @@ class OverviewView:
     def count(self, sources: list[ReportSource]) -> dict[str, ClusterCounts]:
         """Count the plan events of clusters. One whose lake cannot be read is left out, with a warning."""
         now = datetime.now(UTC)
-        found = {source.name: self._count(source, now) for source in sources}
+        with one_look(_FRESH_S):
+            found = {source.name: self._count(source, now) for source in sources}
         return {name: counts for name, counts in found.items() if counts is not None}
 
     def _read_all(self, sources: list[ReportSource]) -> None:
@@ -342,7 +343,7 @@ class OverviewView:
         except JobError as error:
             _LOG.warning("the overview of %s cannot be read: %s", source.name, error)
             return (ClusterState(source.name, problem=str(error)), ()), None
-        except Exception:  # noqa: BLE001 - a fault stays with its cluster
+        except BaseException:  # noqa: BLE001 - a fault stays with its cluster, also a panic of Rust
             _LOG.exception("the overview of %s cannot be read", source.name)
             return (ClusterState(source.name, problem="the server's log says why"), ()), None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ from evenlag.lake.tables import PLANS, Table
 from evenlag.overview.read_cluster import read_cluster
 from evenlag.overview.views import _TABLES, OverviewView, ReportSource
 from evenlag.publishing.event_log import append_plan_events, plan_event
+from tests.support.s3.counted import counting_proxy
 from tests.support.waiting import wait_until
 from tests.truth.recorded_lakes import extract
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from evenlag.lake.filters import Filter
     from evenlag.overview.model import ClusterState, GroupRow
+    from tests.support.s3.server import S3Server
 
 
 # Callbacks of `atexit` run when all threads have ended.
@@ -141,6 +144,28 @@ def test_a_commit_reads_only_its_own_cluster_again(tmp_path: Path, monkeypatch: 
     reads.clear()
     view.read(sources)
     assert reads == [plan["cluster"]]
+
+
+@pytest.mark.extended
+def test_a_page_looks_once_at_each_table_on_s3(
+    sources: dict[str, ReportSource], s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.make_bucket("overview")
+    shutil.copytree(next(iter(sources.values())).lake, s3.folder / "overview" / "lake")
+    monkeypatch.setattr("evenlag.overview.views._FRESH_S", 0.0)
+    view, on_s3 = OverviewView(), [replace(source, lake="s3://overview/lake") for source in sources.values()]
+    with counting_proxy(s3.endpoint) as proxy:
+        for name, value in (s3.environment() | {"AWS_ENDPOINT_URL": proxy.endpoint}).items():
+            monkeypatch.setenv(name, value)
+        first = view.read(on_s3)
+        with proxy.counted() as counts:
+            again = view.read(on_s3)
+    assert [state.problem for state in first.clusters] == [None, None]
+    assert again == first
+    assert {table: count for (operation, table), count in counts.items() if operation == "LIST"} == {
+        table.name: 1 for table in _TABLES
+    }
+    assert "GET" not in {operation for operation, _ in counts}
 
 
 def test_a_page_waits_only_for_clusters_that_were_never_read(
