@@ -76,12 +76,17 @@ class ClusterAdmin:
     def reassign(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         """Move a partition to other nodes, and wait until it is there and its first node leads."""
         from kafka import TopicPartition
-        from kafka.errors import KafkaError
+        from kafka.errors import KafkaError, NodeNotReadyError, UnknownBrokerIdError
         from kafka.protocol.admin.topics import ElectionType
 
-        which = TopicPartition(topic, partition)
-        with self.admin() as admin:
-            admin.alter_partition_reassignments({which: list(replicas)})
+        def ask() -> bool | None:
+            try:
+                with self.admin() as admin:
+                    admin.alter_partition_reassignments({TopicPartition(topic, partition): list(replicas)})
+            except (NodeNotReadyError, UnknownBrokerIdError):
+                # The node to ask has ended, or its heartbeat is late.
+                return None
+            return True
 
         def is_done() -> bool | None:
             state = self._partition(topic, partition)
@@ -98,6 +103,7 @@ class ClusterAdmin:
                 return None
             return True
 
+        self.wait_for(ask, f"no node moves {topic}-{partition}")
         self.wait_for(is_done, f"{topic}-{partition} is not on nodes {list(replicas)}")
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:

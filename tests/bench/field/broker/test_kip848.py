@@ -45,7 +45,10 @@ def test_a_pod_that_hangs_is_killed_and_no_other(tmp_path: Path, monkeypatch: py
         found = measures.events(tmp_path)
         return {each.get("victim", each["name"]) for each in found if each["event"] in {"closed", "killed"}}
 
-    wait_until(lambda: ended() == {"short"} and len(supervisor._running) == 2)
+    # By name: the short one has written its end before its process has ended.
+    wait_until(
+        lambda: ended() == {"short"} and {each.name for each in supervisor._running} == {"stuck", "long"}
+    )
     wait_until(lambda: sum(each["event"] == "assigned" for each in measures.events(tmp_path)) == 3)
     for process in supervisor._running:
         if process.name == "stuck":
