@@ -53,11 +53,14 @@ class ClassicGroups:
     """Groups, and by how many records they are behind: the first three to six partitions of each by many.
 
     A group consumes one topic, and has two members, or more up to `most_members`.
+
+    has_lag: Whether it is behind at all.
     """
 
     groups: int
     partitions: int
     most_members: int
+    has_lag: bool = True
 
     @property
     def rows(self) -> int:
@@ -84,6 +87,8 @@ class ClassicGroups:
     def lags(self) -> NDArray[np.int64]:
         """Return the lag of each partition: [groups, partitions]."""
         random, shape = np.random.default_rng(2), (self.groups, self.partitions)
+        if not self.has_lag:
+            return np.zeros(shape, dtype=np.int64)
         num_hot = 3 + np.arange(self.groups) % 4
         is_hot = np.arange(self.partitions) < num_hot[:, None]
         return np.where(is_hot, random.integers(60, 100, shape), random.integers(0, 4, shape))
