@@ -18,7 +18,7 @@ from evenlag.logging_setup import named_logger
 from evenlag.overview.model import ClusterState, GroupRow, Overview
 from evenlag.overview.page import Choice, asset, cluster_lines, overview_page
 from evenlag.overview.read_cluster import lag_fields
-from evenlag.overview.views import OverviewView, ReportSource
+from evenlag.overview.views import LOG_SAYS_WHY, OverviewView, ReportSource
 from evenlag.queries.lag import PARTITION_COLUMNS, owner_text
 from evenlag.redaction import redact
 
@@ -81,7 +81,7 @@ class LiveClusters:
             return redact(error.message)
         except Exception:  # noqa: BLE001 - a fault stays with its cluster
             _LOG.exception("the brokers of %s cannot be read", name)
-            return "the server's log says why"
+            return LOG_SAYS_WHY
 
 
 class LiveView(OverviewView):

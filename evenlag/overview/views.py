@@ -67,6 +67,7 @@ HEADERS: Final = {
 # Matplotlib's settings are global to the process, and the server is multi-threaded. The rows of one page at a
 # time are in its memory.
 _DRAWING: Final = threading.Lock()
+LOG_SAYS_WHY: Final = "the server's log says why"
 UNREADABLE_POLICY: Final = "The policy cannot be read: the server's log says why."
 # Several people look at the same overview: what one of them read a moment ago is not read again.
 _FRESH_S: Final = 5.0
@@ -81,6 +82,8 @@ _TABLES: Final = (
 _COUNTED: Final = (PLAN_EVENTS, OUTCOMES)
 # Of each table those of a cluster, or None: as long as they are the same, its rows are.
 _Files = tuple[frozenset[str] | None, ...]
+# Of a lake and a table those of each cluster, read once for all clusters.
+_FilesOf = Callable[[str, Table], Mapping[str, frozenset[str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +315,8 @@ class OverviewView:
         """Count the plan events of clusters. One whose lake cannot be read is left out, with a warning."""
         now = datetime.now(UTC)
         with one_look(_FRESH_S):
-            found = {source.name: self._count(source, now) for source in sources}
+            files_of = cache(_files_by_cluster)
+            found = {source.name: self._count(source, now, files_of) for source in sources}
         return {name: counts for name, counts in found.items() if counts is not None}
 
     def _read_all(self, sources: list[ReportSource]) -> None:
@@ -329,13 +333,11 @@ class OverviewView:
                     self._read[source] = _Known(read, files, time.monotonic())
                     self._asked.pop(source).set_result(None)
 
-    def _cluster(
-        self, source: ReportSource, files_of: Callable[[str, Table], Mapping[str, frozenset[str]]]
-    ) -> tuple[_Read, _Files | None]:
+    def _cluster(self, source: ReportSource, files_of: _FilesOf) -> tuple[_Read, _Files | None]:
         known, now = self._read.get(source), datetime.now(UTC)
         try:
             # Before the rows: what changes while they are read is read again.
-            files = tuple(files_of(source.lake, table).get(source.cluster) for table in _TABLES)
+            files = _files(source, _TABLES, files_of)
             if known is not None and known.files == files and not _is_over(known.read[0], now):
                 return known.read, files
             reader = LakeReader(source.lake)
@@ -345,21 +347,24 @@ class OverviewView:
             return (ClusterState(source.name, problem=str(error)), ()), None
         except BaseException:  # noqa: BLE001 - a fault stays with its cluster, also a panic of Rust
             _LOG.exception("the overview of %s cannot be read", source.name)
-            return (ClusterState(source.name, problem="the server's log says why"), ()), None
+            return (ClusterState(source.name, problem=LOG_SAYS_WHY), ()), None
 
-    def _count(self, source: ReportSource, now: datetime) -> ClusterCounts | None:
-        reader = LakeReader(source.lake)
+    def _count(self, source: ReportSource, now: datetime, files_of: _FilesOf) -> ClusterCounts | None:
         with self._reading:
             known = self._counted.get(source)
             try:
-                files = tuple(reader.files_by_cluster(table).get(source.cluster) for table in _COUNTED)
+                files = _files(source, _COUNTED, files_of)
                 if known is None or known[0] != files:
-                    known = files, read_plan_rows(reader, source.cluster, now)
+                    known = files, read_plan_rows(LakeReader(source.lake), source.cluster, now)
                     self._counted[source] = known
             except JobError as error:
                 _LOG.warning("the plan events of %s cannot be read: %s", source.name, error)
                 return None
         return known[1].count(now)
+
+
+def _files(source: ReportSource, tables: Iterable[Table], files_of: _FilesOf) -> _Files:
+    return tuple(files_of(source.lake, table).get(source.cluster) for table in tables)
 
 
 def _files_by_cluster(lake: str, table: Table) -> Mapping[str, frozenset[str]]:
